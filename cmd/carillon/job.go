@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+)
+
+func newJob(c *client) *cobra.Command {
+	cmd := &cobra.Command{Use: "job", Short: "Create, read, run and delete jobs"}
+	cmd.AddCommand(newJobCreate(c), newJobList(c), newJobGet(c), newJobDelete(c), newJobRun(c))
+	return cmd
+}
+
+// createFlags are the flags of `job create`.
+type createFlags struct {
+	handler, cron, at, anchor, params, requestID string
+	every, timeout, backoff, maxBackoff          time.Duration
+	factor, jitter                               float64
+	maxAttempts                                  int32
+	now, allowUnregistered, dryRun               bool
+}
+
+func newJobCreate(c *client) *cobra.Command {
+	var f createFlags
+	cmd := &cobra.Command{
+		Use:   "create [NAME] --handler HANDLER (--now | --at TIME | --cron EXPR | --every DURATION)",
+		Short: "Create a job",
+		Example: `  carillon job create nightly --handler billing.invoices --cron '0 2 * * *' --params '{"region":"eu"}'
+  carillon job create --handler billing.invoices --now
+  carillon job create reminder --handler mail.send --at 2026-12-24T18:00:00Z --params @mail.json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := f.request(cmd, c.parent())
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				req.JobId = args[0]
+			}
+			return c.call(cmd.Context(), func(ctx context.Context, conn *grpc.ClientConn) error {
+				resp, err := carillonv1.NewJobServiceClient(conn).CreateJob(ctx, req)
+				if err != nil {
+					return err
+				}
+				return c.printJob(cmd.OutOrStdout(), resp.GetJob())
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.handler, "handler", "", "the handler that runs (required)")
+	flags.BoolVar(&f.now, "now", false, "run once, now")
+	flags.StringVar(&f.at, "at", "", "run once at this time, RFC 3339, UTC")
+	flags.StringVar(&f.cron, "cron", "", "run by a cron expression, UTC")
+	flags.DurationVar(&f.every, "every", 0, "run on a grid of this distance, such as 90s or 6h")
+	flags.StringVar(&f.anchor, "anchor", "", "a point of the grid of --every, RFC 3339 (default: now)")
+	flags.StringVar(&f.params, "params", "", "parameters: JSON, @FILE, or @- for standard input")
+	flags.StringVar(&f.requestID, "request-id", "", "makes the call repeatable")
+	flags.DurationVar(&f.timeout, "timeout", 0, "how long an attempt may run (default: the server's)")
+	flags.Int32Var(&f.maxAttempts, "max-attempts", 0, "how many attempts may fail (default: the server's)")
+	flags.DurationVar(&f.backoff, "backoff", 0, "delay after the first failure (default: the server's)")
+	flags.DurationVar(&f.maxBackoff, "max-backoff", 0, "longest delay (default: the server's)")
+	flags.Float64Var(&f.factor, "backoff-factor", 0, "growth of the delay (default: the server's)")
+	flags.Float64Var(&f.jitter, "jitter", 0, "random share of the delay, 0 to 1 (default: the server's)")
+	flags.BoolVar(&f.allowUnregistered, "allow-unregistered", false, "accept a handler that no worker has registered yet")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "check and show, but store nothing")
+	return cmd
+}
+
+// request builds the request from the flags that were given; what wasn't is left
+// to the server.
+func (f *createFlags) request(cmd *cobra.Command, parent string) (*carillonv1.CreateJobRequest, error) {
+	schedule, err := f.schedule(cmd)
+	if err != nil {
+		return nil, err
+	}
+	params, err := readParams(f.params, cmd.InOrStdin())
+	if err != nil {
+		return nil, err
+	}
+	given := cmd.Flags().Changed
+	policy := &carillonv1.RetryPolicy{}
+	if given("max-attempts") {
+		policy.MaxAttempts = &f.maxAttempts
+	}
+	if given("backoff") {
+		policy.InitialBackoff = durationpb.New(f.backoff)
+	}
+	if given("max-backoff") {
+		policy.MaxBackoff = durationpb.New(f.maxBackoff)
+	}
+	if given("backoff-factor") {
+		policy.BackoffFactor = &f.factor
+	}
+	if given("jitter") {
+		policy.Jitter = &f.jitter
+	}
+	j := &carillonv1.Job{Handler: f.handler, Params: params, Schedule: schedule, RetryPolicy: policy}
+	if given("timeout") {
+		j.AttemptTimeout = durationpb.New(f.timeout)
+	}
+	return &carillonv1.CreateJobRequest{Parent: parent, Job: j, RequestId: f.requestID,
+		AllowUnregisteredHandler: f.allowUnregistered, ValidateOnly: f.dryRun}, nil
+}
+
+func (f *createFlags) schedule(cmd *cobra.Command) (*carillonv1.Schedule, error) {
+	var schedules []*carillonv1.Schedule
+	given := cmd.Flags().Changed
+	if f.now {
+		schedules = append(schedules, &carillonv1.Schedule{Kind: &carillonv1.Schedule_Immediate{Immediate: &carillonv1.ImmediateSchedule{}}})
+	}
+	if given("at") {
+		at, err := parseTime("--at", f.at)
+		if err != nil {
+			return nil, err
+		}
+		schedules = append(schedules, &carillonv1.Schedule{Kind: &carillonv1.Schedule_RunAt{RunAt: at}})
+	}
+	if given("cron") {
+		schedules = append(schedules, &carillonv1.Schedule{Kind: &carillonv1.Schedule_Cron{Cron: f.cron}})
+	}
+	if given("every") {
+		interval := &carillonv1.IntervalSchedule{Every: durationpb.New(f.every)}
+		if given("anchor") {
+			anchor, err := parseTime("--anchor", f.anchor)
+			if err != nil {
+				return nil, err
+			}
+			interval.Anchor = anchor
+		}
+		schedules = append(schedules, &carillonv1.Schedule{Kind: &carillonv1.Schedule_Interval{Interval: interval}})
+	}
+	if len(schedules) != 1 {
+		return nil, invalidInput("give exactly one of --now, --at, --cron and --every")
+	}
+	return schedules[0], nil
+}
+
+func parseTime(flag, s string) (*timestamppb.Timestamp, error) {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return nil, invalidInput("%s must be a time such as 2026-12-24T18:00:00Z, is %q", flag, s)
+	}
+	return timestamppb.New(t), nil
+}
+
+// readParams reads --params.
+func readParams(s string, stdin io.Reader) (*carillonv1.Json, error) {
+	switch {
+	case s == "":
+		return nil, nil
+	case s == "@-":
+		b, err := io.ReadAll(io.LimitReader(stdin, maxMessageBytes))
+		return &carillonv1.Json{Text: string(b)}, err
+	case s[0] == '@':
+		b, err := os.ReadFile(s[1:])
+		if err != nil {
+			return nil, invalidInput("--params: %w", err)
+		}
+		return &carillonv1.Json{Text: string(b)}, nil
+	}
+	return &carillonv1.Json{Text: s}, nil
+}
+
+func newJobList(c *client) *cobra.Command {
+	var ended bool
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List jobs by name", Args: exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.call(cmd.Context(), func(ctx context.Context, conn *grpc.ClientConn) error {
+				jobs, err := allPages(limit, func(token string, size int32) ([]*carillonv1.Job, string, error) {
+					resp, err := carillonv1.NewJobServiceClient(conn).ListJobs(ctx, &carillonv1.ListJobsRequest{
+						Parent: c.parent(), PageSize: size, PageToken: token, ShowEnded: ended})
+					return resp.GetJobs(), resp.GetNextPageToken(), err
+				})
+				if err != nil {
+					return err
+				}
+				return c.printJobs(cmd.OutOrStdout(), jobs)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&ended, "ended", false, "list ended jobs, too")
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many at most; 0: all")
+	return cmd
+}
+
+// allPages reads pages until limit or the end.
+func allPages[T any](limit int, page func(token string, size int32) ([]T, string, error)) ([]T, error) {
+	const size = 1000
+	var all []T
+	for token := ""; ; {
+		want := int32(size)
+		if limit > 0 {
+			want = min(want, int32(limit-len(all)))
+		}
+		items, next, err := page(token, want)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, items...)
+		if next == "" || limit > 0 && len(all) >= limit {
+			return all, nil
+		}
+		token = next
+	}
+}
+
+// oneJob builds a command that does something with one job.
+func oneJob(c *client, use, about string, do func(ctx context.Context, s carillonv1.JobServiceClient, name string) (*carillonv1.Job, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: about, Args: exactly(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.call(cmd.Context(), func(ctx context.Context, conn *grpc.ClientConn) error {
+				j, err := do(ctx, carillonv1.NewJobServiceClient(conn), c.jobName(args[0]))
+				if err != nil {
+					return err
+				}
+				return c.printJob(cmd.OutOrStdout(), j)
+			})
+		},
+	}
+}
+
+func newJobGet(c *client) *cobra.Command {
+	return oneJob(c, "get JOB", "Read a job by its name or uid",
+		func(ctx context.Context, s carillonv1.JobServiceClient, name string) (*carillonv1.Job, error) {
+			resp, err := s.GetJob(ctx, &carillonv1.GetJobRequest{Name: name})
+			return resp.GetJob(), err
+		})
+}
+
+func newJobDelete(c *client) *cobra.Command {
+	return oneJob(c, "delete JOB", "End a job: it fires no more",
+		func(ctx context.Context, s carillonv1.JobServiceClient, name string) (*carillonv1.Job, error) {
+			resp, err := s.DeleteJob(ctx, &carillonv1.DeleteJobRequest{Name: name})
+			return resp.GetJob(), err
+		})
+}
+
+func newJobRun(c *client) *cobra.Command {
+	var requestID string
+	cmd := &cobra.Command{
+		Use: "run JOB", Short: "Run a job once more, now", Args: exactly(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.call(cmd.Context(), func(ctx context.Context, conn *grpc.ClientConn) error {
+				resp, err := carillonv1.NewJobServiceClient(conn).RunJob(ctx, &carillonv1.RunJobRequest{Name: c.jobName(args[0]), RequestId: requestID})
+				if err != nil {
+					return err
+				}
+				return c.printSlot(cmd.OutOrStdout(), resp.GetSlot())
+			})
+		},
+	}
+	cmd.Flags().StringVar(&requestID, "request-id", "", "makes the call repeatable")
+	return cmd
+}
+
+func (c *client) printJobs(w io.Writer, jobs []*carillonv1.Job) error {
+	if c.output == "json" {
+		return printJSONList(w, jobs)
+	}
+	rows := make([][]string, len(jobs))
+	for i, j := range jobs {
+		rows[i] = []string{lastPart(j.GetName()), short(j.GetState().String(), "JOB_STATE_"), j.GetHandler(),
+			j.GetScheduleDescription(), timeCell(j.GetNextFireTime())}
+	}
+	return table(w, "NAME STATE HANDLER SCHEDULE NEXT", rows)
+}
+
+func (c *client) printJob(w io.Writer, j *carillonv1.Job) error {
+	if c.output == "json" {
+		return printJSON(w, j)
+	}
+	policy := j.GetRetryPolicy()
+	rows := [][]string{
+		{"name", j.GetName()}, {"uid", j.GetUid()}, {"state", short(j.GetState().String(), "JOB_STATE_")},
+		{"handler", j.GetHandler()}, {"params", j.GetParams().GetText()}, {"schedule", j.GetScheduleDescription()},
+		{"next fire", timeCell(j.GetNextFireTime())}, {"created", timeCell(j.GetCreateTime())}, {"ended", timeCell(j.GetEndTime())},
+		{"timeout", j.GetAttemptTimeout().AsDuration().String()},
+		{"retries", fmt.Sprintf("%d attempts, back-off %s to %s, factor %g, jitter %g", policy.GetMaxAttempts(),
+			policy.GetInitialBackoff().AsDuration(), policy.GetMaxBackoff().AsDuration(), policy.GetBackoffFactor(), policy.GetJitter())},
+	}
+	for _, warning := range j.GetWarnings() {
+		rows = append(rows, []string{"warning", warning})
+	}
+	if q := j.GetQuarantineReason(); q != "" {
+		rows = append(rows, []string{"set aside", q})
+	}
+	return table(w, "FIELD VALUE", rows)
+}

@@ -1,0 +1,153 @@
+package controlplane
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/carillon-scheduler/carillon/engine/core"
+	"github.com/carillon-scheduler/carillon/job"
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// timestamp maps an instant; none, or one that the API can't carry, is not set.
+func timestamp(i job.Instant) *timestamppb.Timestamp {
+	if i == 0 || i < job.MinInstant || i > job.MaxInstant {
+		return nil
+	}
+	return timestamppb.New(i.Time())
+}
+
+// document maps a JSON document; an empty one is not set.
+func document(b []byte) *carillonv1.Json {
+	if len(b) == 0 {
+		return nil
+	}
+	return &carillonv1.Json{Text: string(b)}
+}
+
+// jobMessage maps a job as it is at an instant.
+func jobMessage(j *job.Job, now job.Instant) *carillonv1.Job {
+	m := &carillonv1.Job{
+		Name: j.ResourceName(), Uid: j.UID.String(), Handler: j.Handler, Params: document(j.Params),
+		Schedule: scheduleMessage(j.Schedule), RetryPolicy: retryMessage(j.Retry), AttemptTimeout: durationpb.New(j.Timeout),
+		CreateTime: timestamp(j.CreatedAt), EffectiveFrom: timestamp(j.EffectiveFrom), EndTime: timestamp(j.EndedAt),
+		QuarantineReason: j.Quarantine,
+	}
+	next := describe(m, j, now)
+	m.NextFireTime = timestamp(next)
+	switch {
+	case j.EndedAt != 0:
+		m.State = carillonv1.JobState_JOB_STATE_DELETED
+		m.NextFireTime = nil
+	case j.Quarantine != "":
+		m.State = carillonv1.JobState_JOB_STATE_QUARANTINED
+		m.NextFireTime = nil
+	case next == 0:
+		m.State = carillonv1.JobState_JOB_STATE_COMPLETED
+	default:
+		m.State = carillonv1.JobState_JOB_STATE_ACTIVE
+	}
+	return m
+}
+
+// describe fills in the plain words of the schedule and returns the next fire
+// time, or zero.
+func describe(m *carillonv1.Job, j *job.Job, now job.Instant) job.Instant {
+	switch j.Schedule.Kind {
+	case job.KindImmediate:
+		m.ScheduleDescription = "once, as soon as it is stored"
+		return 0
+	case job.KindOnce:
+		m.ScheduleDescription = "once, at " + j.Schedule.At.String()
+		if j.Schedule.At > now {
+			return j.Schedule.At
+		}
+		return 0
+	}
+	r, err := j.Schedule.Recurrence()
+	if err != nil {
+		if m.QuarantineReason == "" {
+			m.QuarantineReason = err.Error()
+		}
+		return 0
+	}
+	m.ScheduleDescription, m.Warnings = r.Describe(), r.Warnings()
+	next, ok := r.Next(max(now, j.EffectiveFrom).Seconds())
+	if !ok {
+		return 0
+	}
+	return job.AtSecond(next)
+}
+
+func scheduleMessage(s job.Schedule) *carillonv1.Schedule {
+	switch s.Kind {
+	case job.KindImmediate:
+		return &carillonv1.Schedule{Kind: &carillonv1.Schedule_Immediate{Immediate: &carillonv1.ImmediateSchedule{}}}
+	case job.KindOnce:
+		return &carillonv1.Schedule{Kind: &carillonv1.Schedule_RunAt{RunAt: timestamp(s.At)}}
+	case job.KindCron:
+		return &carillonv1.Schedule{Kind: &carillonv1.Schedule_Cron{Cron: s.Cron}}
+	case job.KindInterval:
+		return &carillonv1.Schedule{Kind: &carillonv1.Schedule_Interval{Interval: &carillonv1.IntervalSchedule{
+			Every: durationpb.New(s.Every), Anchor: timestamppb.New(s.Anchor.Time()),
+		}}}
+	}
+	return nil
+}
+
+func retryMessage(p job.RetryPolicy) *carillonv1.RetryPolicy {
+	return &carillonv1.RetryPolicy{
+		MaxAttempts: &p.MaxAttempts, InitialBackoff: durationpb.New(p.InitialBackoff), MaxBackoff: durationpb.New(p.MaxBackoff),
+		BackoffFactor: &p.Factor, Jitter: &p.Jitter,
+	}
+}
+
+// slotMessage maps a slot, with what its owner knows beyond the database.
+func slotMessage(s *store.SlotOf, live *core.SlotInfo) *carillonv1.Slot {
+	row := &s.Slot
+	m := &carillonv1.Slot{
+		Name: s.Job.SlotName(row.Key.FireTime), JobUid: row.Key.UID.String(), FireTime: timestamp(row.Key.FireTime), Handler: s.Job.Handler,
+		Trigger: carillonv1.SlotTrigger(row.Trigger), State: carillonv1.SlotState(row.State),
+		Attempt: row.Attempt, Failures: row.Failures, MaxAttempts: s.Job.Retry.MaxAttempts, Worker: row.Worker,
+		CreateTime: timestamp(row.CreatedAt), ClaimTime: timestamp(row.ClaimedAt), StartTime: timestamp(row.StartedAt),
+		FinishTime: timestamp(row.FinishedAt), NotBefore: timestamp(row.NotBefore), Deadline: timestamp(row.Deadline),
+		Outcome: carillonv1.AttemptOutcome(row.Outcome), ErrorCode: row.ErrorCode, ErrorMessage: row.ErrorText,
+		Result: document(row.Result), Epoch: int64(row.Epoch),
+	}
+	if live != nil && live.Slot.State == job.Running && row.State == job.Running && live.Slot.Attempt == row.Attempt {
+		m.StartTime, m.LeaseEndTime = timestamp(live.StartedAt), timestamp(live.LeaseUntil)
+		if p := live.Progress; p != (core.Progress{}) {
+			m.Progress = &carillonv1.Progress{Done: p.Done, Total: p.Total, Note: p.Note}
+		}
+	}
+	if m.StartTime != nil {
+		m.Lateness = durationpb.New(m.StartTime.AsTime().Sub(row.Key.FireTime.Time()))
+	}
+	return m
+}
+
+func attemptMessage(a job.Attempt) *carillonv1.Attempt {
+	return &carillonv1.Attempt{
+		Attempt: a.Number, Worker: a.Worker, ClaimTime: timestamp(a.ClaimedAt), StartTime: timestamp(a.StartedAt), EndTime: timestamp(a.EndedAt),
+		Outcome: carillonv1.AttemptOutcome(a.Outcome), ErrorCode: a.ErrorCode, ErrorMessage: a.ErrorText, LateResult: a.Late, Epoch: int64(a.Epoch),
+	}
+}
+
+// instant maps a timestamp that was checked.
+func instant(t *timestamppb.Timestamp) job.Instant {
+	if t == nil {
+		return 0
+	}
+	return job.At(t.AsTime())
+}
+
+// duration maps a duration that was checked.
+func duration(d *durationpb.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return d.AsDuration()
+}

@@ -1,0 +1,147 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/carillon-scheduler/carillon/engine"
+	"github.com/carillon-scheduler/carillon/engine/core"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// errorDomain is the domain of every ErrorInfo.
+const errorDomain = "carillon.dev"
+
+// Reasons of errors, stable for programs.
+const (
+	reasonInvalidField      = "INVALID_FIELD"
+	reasonInvalidSchedule   = "INVALID_SCHEDULE"
+	reasonInvalidPageToken  = "INVALID_PAGE_TOKEN"
+	reasonUnknownField      = "UNKNOWN_FIELD"
+	reasonMalformedRequest  = "MALFORMED_REQUEST"
+	reasonHandlerUnknown    = "HANDLER_NOT_REGISTERED"
+	reasonNotFound          = "NOT_FOUND"
+	reasonJobExists         = "JOB_EXISTS"
+	reasonRequestReused     = "REQUEST_ID_REUSED"
+	reasonJobEnded          = "JOB_ENDED"
+	reasonSlotFinal         = "SLOT_FINAL"
+	reasonShardUnowned      = "SHARD_UNOWNED"
+	reasonStoreUnavailable  = "STORE_UNAVAILABLE"
+	reasonStopping          = "NODE_STOPPING"
+	reasonInternal          = "INTERNAL"
+	reasonStreamReplaced    = "STREAM_REPLACED"
+	reasonHelloMissing      = "HELLO_MISSING"
+	reasonDeadlineExceeded  = "DEADLINE_EXCEEDED"
+	reasonRequestTerminated = "CANCELLED"
+)
+
+// fail builds an error with its reason. metadata comes in pairs.
+func fail(code codes.Code, reason, message string, metadata ...string) error {
+	info := &errdetails.ErrorInfo{Reason: reason, Domain: errorDomain, Metadata: map[string]string{}}
+	for i := 0; i+1 < len(metadata); i += 2 {
+		info.Metadata[metadata[i]] = metadata[i+1]
+	}
+	return withDetails(code, message, info)
+}
+
+func withDetails(code codes.Code, message string, details ...protoadapt.MessageV1) error {
+	st, err := status.New(code, message).WithDetails(details...)
+	if err != nil {
+		return status.Error(code, message) // details of known types always fit
+	}
+	return st.Err()
+}
+
+// violations collects what is wrong with a request, field by field.
+type violations struct {
+	fields []*errdetails.BadRequest_FieldViolation
+	reason string // of the first one
+	meta   []string
+}
+
+// add notes that a field is wrong. The description says what it must be.
+func (v *violations) add(field, reason, description string) {
+	if v.reason == "" {
+		v.reason = reason
+	}
+	v.fields = append(v.fields, &errdetails.BadRequest_FieldViolation{Field: field, Description: description, Reason: reason})
+}
+
+// check notes err under a field, if there is one.
+func (v *violations) check(field string, err error) bool {
+	if err != nil {
+		v.add(field, reasonInvalidField, err.Error())
+	}
+	return err == nil
+}
+
+// err returns the INVALID_ARGUMENT that names all fields, or nil.
+func (v *violations) err() error {
+	if len(v.fields) == 0 {
+		return nil
+	}
+	first := v.fields[0]
+	message := fmt.Sprintf("%s: %s", first.Field, first.Description)
+	if n := len(v.fields) - 1; n > 0 {
+		message += fmt.Sprintf(" (and %d more)", n)
+	}
+	info := &errdetails.ErrorInfo{Reason: v.reason, Domain: errorDomain, Metadata: map[string]string{"field": first.Field}}
+	for i := 0; i+1 < len(v.meta); i += 2 {
+		info.Metadata[v.meta[i]] = v.meta[i+1]
+	}
+	return withDetails(codes.InvalidArgument, message, info, &errdetails.BadRequest{FieldViolations: v.fields})
+}
+
+// invalid is the INVALID_ARGUMENT of one field.
+func invalid(field, reason, description string) error {
+	var v violations
+	v.add(field, reason, description)
+	return v.err()
+}
+
+// toStatus is the one door through which errors leave: every kind of error has
+// its code and reason here, and the text of a database reaches no client.
+func (s *Server) toStatus(ctx context.Context, op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fail(codes.DeadlineExceeded, reasonDeadlineExceeded, op+": the deadline passed before the answer was known")
+	case errors.Is(err, context.Canceled):
+		return fail(codes.Canceled, reasonRequestTerminated, op+": the caller went away")
+	case errors.Is(err, store.ErrNotFound):
+		return fail(codes.NotFound, reasonNotFound, op+": not found")
+	case errors.Is(err, core.ErrRequestReused):
+		return fail(codes.AlreadyExists, reasonRequestReused, op+": "+core.ErrRequestReused.Error())
+	case errors.Is(err, engine.ErrStopping):
+		return retriable(reasonStopping, op+": this node is stopping")
+	case errors.Is(err, engine.ErrNotOwned):
+		return retriable(reasonShardUnowned, op+": no node owns the shard at the moment")
+	case errors.Is(err, store.ErrUnavailable):
+		s.log.ErrorContext(ctx, "the store failed a call", "operation", op, "error", err)
+		return retriable(reasonStoreUnavailable, op+": the database can't be reached at the moment")
+	}
+	s.log.ErrorContext(ctx, "a call failed", "operation", op, "error", err)
+	return fail(codes.Internal, reasonInternal, op+": internal error; the server's log says more")
+}
+
+// retryAfter is what a client is told to wait before it tries again.
+const retryAfter = 500 * time.Millisecond
+
+func retriable(reason, message string) error {
+	return withDetails(codes.Unavailable, message,
+		&errdetails.ErrorInfo{Reason: reason, Domain: errorDomain},
+		&errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
+}

@@ -1,0 +1,356 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/carillon-scheduler/carillon/job"
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// jobService implements carillon.v1.JobService.
+type jobService struct {
+	carillonv1.UnsafeJobServiceServer
+	*Server
+}
+
+const maxBatchCreate = 1000
+
+// CreateJob implements JobService.
+func (s jobService) CreateJob(ctx context.Context, req *carillonv1.CreateJobRequest) (*carillonv1.CreateJobResponse, error) {
+	j, err := s.newJob(ctx, "", req)
+	if err != nil {
+		return nil, err
+	}
+	if req.GetValidateOnly() {
+		j.EffectiveFrom = now()
+		return &carillonv1.CreateJobResponse{Job: jobMessage(&j, now())}, nil
+	}
+	stored, existing, err := s.node.Create(ctx, j)
+	if err != nil {
+		return nil, s.toStatus(ctx, "create job", err)
+	}
+	if existing != nil {
+		if err := conflict("", &j, existing); err != nil {
+			return nil, err
+		}
+		stored = existing
+	}
+	return &carillonv1.CreateJobResponse{Job: jobMessage(stored, now())}, nil
+}
+
+// BatchCreateJobs implements JobService.
+func (s jobService) BatchCreateJobs(ctx context.Context, req *carillonv1.BatchCreateJobsRequest) (*carillonv1.BatchCreateJobsResponse, error) {
+	if n := len(req.GetRequests()); n < 1 || n > maxBatchCreate {
+		return nil, invalid("requests", reasonInvalidField, fmt.Sprintf("must be 1 to %d jobs, are %d", maxBatchCreate, n))
+	}
+	jobs := make([]job.Job, len(req.GetRequests()))
+	for i, r := range req.GetRequests() {
+		prefix := fmt.Sprintf("requests[%d].", i)
+		if r.GetParent() != "" && r.GetParent() != req.GetParent() {
+			return nil, invalid(prefix+"parent", reasonInvalidField, "must be empty or the parent of the batch")
+		}
+		if r.GetValidateOnly() {
+			return nil, invalid(prefix+"validate_only", reasonInvalidField, "can't be used in a batch")
+		}
+		one := &carillonv1.CreateJobRequest{Parent: req.GetParent(), JobId: r.GetJobId(), Job: r.GetJob(), RequestId: r.GetRequestId(),
+			AllowUnregisteredHandler: r.GetAllowUnregisteredHandler()}
+		var err error
+		if jobs[i], err = s.newJob(ctx, prefix, one); err != nil {
+			return nil, err
+		}
+	}
+	if err := distinct(jobs); err != nil {
+		return nil, err
+	}
+	return s.createAll(ctx, jobs)
+}
+
+// distinct refuses a batch in which two jobs share a name or a request id.
+func distinct(jobs []job.Job) error {
+	names, requests := map[string]bool{}, map[string]bool{}
+	for i := range jobs {
+		j := &jobs[i]
+		if names[j.Name] {
+			return invalid(fmt.Sprintf("requests[%d].job_id", i), reasonInvalidField, "is used twice in the batch")
+		}
+		if j.RequestID != "" && requests[j.RequestID] {
+			return invalid(fmt.Sprintf("requests[%d].request_id", i), reasonInvalidField, "is used twice in the batch")
+		}
+		names[j.Name], requests[j.RequestID] = true, true
+	}
+	return nil
+}
+
+func (s jobService) createAll(ctx context.Context, jobs []job.Job) (*carillonv1.BatchCreateJobsResponse, error) {
+	existing, _, err := s.node.CreateAll(ctx, jobs)
+	if err != nil {
+		return nil, s.toStatus(ctx, "create jobs", err)
+	}
+	resp := &carillonv1.BatchCreateJobsResponse{}
+	for i := range jobs {
+		j := &jobs[i]
+		if existing[i] != nil {
+			if err := conflict(fmt.Sprintf("requests[%d].", i), j, existing[i]); err != nil {
+				return nil, err
+			}
+			j = existing[i]
+		} else {
+			j.CreatedAt, j.EffectiveFrom = now(), now()
+		}
+		resp.Jobs = append(resp.Jobs, jobMessage(j, now()))
+	}
+	return resp, nil
+}
+
+// newJob checks a create and completes it: name, uid, shard, defaults. prefix
+// stands before the names of fields.
+func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.CreateJobRequest) (job.Job, error) {
+	var v violations
+	ns, err := parseParent(req.GetParent())
+	v.check("parent", err)
+	j := jobSpec(&v, prefix+"job", req.GetJob())
+	if req.GetRequestId() != "" {
+		v.check(prefix+"request_id", job.CheckRequestID(req.GetRequestId()))
+	}
+	if req.GetJobId() != "" {
+		v.check(prefix+"job_id", job.CheckJobName(req.GetJobId()))
+	}
+	if len(v.fields) == 0 && !req.GetAllowUnregisteredHandler() {
+		if err := s.checkHandler(ctx, &v, prefix+"job.handler", j.Handler); err != nil {
+			return j, err
+		}
+	}
+	if err := v.err(); err != nil {
+		return j, err
+	}
+	j.Namespace, j.RequestID = ns, req.GetRequestId()
+	j.Name = jobName(ns, req.GetJobId(), req.GetRequestId())
+	j.UID = job.UID(uuid.Must(uuid.NewV7()))
+	j.Shard = shard.Of(ns, j.Name, s.shards)
+	j.RequestHash = j.Hash() // before what depends on the time
+	if j.Schedule.Kind == job.KindInterval && j.Schedule.Anchor == 0 {
+		j.Schedule.Anchor = job.AtSecond(now().Seconds())
+	}
+	return j, nil
+}
+
+// jobName returns the name of a new job. Without one it is derived from the
+// request id, so that a repeat meets the same shard and row.
+func jobName(namespace, id, requestID string) string {
+	if id != "" {
+		return id
+	}
+	if requestID == "" {
+		return "job-" + strings.ToLower(rand.Text())
+	}
+	sum := sha256.Sum256([]byte(namespace + "\x00" + requestID))
+	return "job-" + hex.EncodeToString(sum[:16])
+}
+
+// checkHandler refuses a handler that the catalog doesn't know, and names those
+// that resemble it.
+func (s jobService) checkHandler(ctx context.Context, v *violations, field, name string) error {
+	known, err := s.catalog.knows(ctx, name)
+	if err != nil {
+		return s.toStatus(ctx, "look up handler", err)
+	}
+	if known {
+		return nil
+	}
+	text := fmt.Sprintf("no worker has registered %q", name)
+	resembling, err := s.catalog.resembling(ctx, name)
+	if err != nil {
+		return s.toStatus(ctx, "look up handlers", err)
+	}
+	if len(resembling) > 0 {
+		text += " (did you mean " + strings.Join(resembling, " or ") + "?)"
+		v.meta = append(v.meta, "nearest", strings.Join(resembling, ","))
+	}
+	v.add(field, reasonHandlerUnknown, text+"; set allow_unregistered_handler if it comes later")
+	return nil
+}
+
+// conflict says why a create met another job: nil if it is a repeat of the
+// request that made it.
+func conflict(prefix string, asked, existing *job.Job) error {
+	sameRequest := asked.RequestID != "" && asked.RequestID == existing.RequestID
+	if sameRequest && asked.RequestHash == existing.RequestHash {
+		return nil
+	}
+	if sameRequest {
+		return fail(codes.AlreadyExists, reasonRequestReused,
+			fmt.Sprintf("%srequest_id: it was used before to make another job, %s", prefix, existing.ResourceName()), "job", existing.ResourceName())
+	}
+	return fail(codes.AlreadyExists, reasonJobExists,
+		fmt.Sprintf("%sjob_id: %s exists", prefix, existing.ResourceName()), "job", existing.ResourceName(), "uid", existing.UID.String())
+}
+
+// findJob reads the job of a resource name.
+func (s *Server) findJob(ctx context.Context, ref jobRef) (job.Job, error) {
+	if !ref.uid.IsZero() {
+		return s.store.JobByUID(ctx, ref.namespace, ref.uid)
+	}
+	return s.store.Job(ctx, shard.Of(ref.namespace, ref.name, s.shards), ref.namespace, ref.name)
+}
+
+// namedJob reads the job of a request's name field, or says what is wrong.
+func (s *Server) namedJob(ctx context.Context, field, name string) (job.Job, error) {
+	ref, err := parseJob(name)
+	if err != nil {
+		return job.Job{}, invalid(field, reasonInvalidField, err.Error())
+	}
+	j, err := s.findJob(ctx, ref)
+	if errors.Is(err, store.ErrNotFound) {
+		return j, fail(codes.NotFound, reasonNotFound, name+" not found", "name", name)
+	}
+	return j, s.toStatus(ctx, "read job", err)
+}
+
+// GetJob implements JobService.
+func (s jobService) GetJob(ctx context.Context, req *carillonv1.GetJobRequest) (*carillonv1.GetJobResponse, error) {
+	j, err := s.namedJob(ctx, "name", req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return &carillonv1.GetJobResponse{Job: jobMessage(&j, now())}, nil
+}
+
+// jobsCursor is a place in a list of jobs.
+type jobsCursor struct {
+	Name string  `json:"n"`
+	UID  job.UID `json:"u"`
+}
+
+// ListJobs implements JobService.
+func (s jobService) ListJobs(ctx context.Context, req *carillonv1.ListJobsRequest) (*carillonv1.ListJobsResponse, error) {
+	var v violations
+	ns, err := parseParent(req.GetParent())
+	v.check("parent", err)
+	size := pageSize(&v, req.GetPageSize())
+	print := requestPrint(req, func(r *carillonv1.ListJobsRequest) { r.PageSize, r.PageToken = 0, "" })
+	var at jobsCursor
+	decodeToken(&v, req.GetPageToken(), print, &at)
+	if err := v.err(); err != nil {
+		return nil, err
+	}
+	jobs, err := s.store.Jobs(ctx, store.JobsPage{Namespace: ns, ShowEnded: req.GetShowEnded(), AfterName: at.Name, AfterUID: at.UID, Limit: size + 1})
+	if err != nil {
+		return nil, s.toStatus(ctx, "list jobs", err)
+	}
+	resp := &carillonv1.ListJobsResponse{Jobs: []*carillonv1.Job{}}
+	for i := range jobs {
+		resp.Jobs = append(resp.Jobs, jobMessage(&jobs[i], now()))
+	}
+	if n := min(cutByBytes(resp.Jobs), size); n < len(resp.Jobs) {
+		resp.Jobs = resp.Jobs[:n]
+		resp.NextPageToken = encodeToken(print, jobsCursor{jobs[n-1].Name, jobs[n-1].UID})
+	}
+	return resp, nil
+}
+
+// DeleteJob implements JobService.
+func (s jobService) DeleteJob(ctx context.Context, req *carillonv1.DeleteJobRequest) (*carillonv1.DeleteJobResponse, error) {
+	j, err := s.namedJob(ctx, "name", req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	if j.EndedAt != 0 {
+		return nil, fail(codes.NotFound, reasonNotFound, req.GetName()+" was deleted before", "name", req.GetName())
+	}
+	ended, err := s.node.Delete(ctx, j)
+	if err != nil {
+		return nil, s.toStatus(ctx, "delete job", err)
+	}
+	return &carillonv1.DeleteJobResponse{Job: jobMessage(ended, now())}, nil
+}
+
+// RunJob implements JobService.
+func (s jobService) RunJob(ctx context.Context, req *carillonv1.RunJobRequest) (*carillonv1.RunJobResponse, error) {
+	if id := req.GetRequestId(); id != "" {
+		if err := job.CheckRequestID(id); err != nil {
+			return nil, invalid("request_id", reasonInvalidField, err.Error())
+		}
+	}
+	j, err := s.namedJob(ctx, "name", req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	if j.EndedAt != 0 || j.Quarantine != "" {
+		return nil, fail(codes.FailedPrecondition, reasonJobEnded, req.GetName()+" fires no more", "name", req.GetName())
+	}
+	slot, earlier, err := s.node.Trigger(ctx, j, req.GetRequestId(), "run "+j.UID.String())
+	if err != nil {
+		return nil, s.toStatus(ctx, "run job", err)
+	}
+	if earlier != nil {
+		found, err := s.store.SlotsByKey(ctx, j.Shard, []job.SlotKey{*earlier})
+		if err != nil || len(found) == 0 {
+			return nil, s.toStatus(ctx, "run job", errors.Join(err, store.ErrUnavailable))
+		}
+		slot = &found[0]
+	}
+	return &carillonv1.RunJobResponse{Slot: slotMessage(&store.SlotOf{Slot: *slot, Job: j}, nil)}, nil
+}
+
+// Bounds of a preview.
+const (
+	defaultPreview = 3
+	maxPreview     = 1000
+)
+
+// PreviewSchedule implements JobService.
+func (s jobService) PreviewSchedule(_ context.Context, req *carillonv1.PreviewScheduleRequest) (*carillonv1.PreviewScheduleResponse, error) {
+	var v violations
+	spec := scheduleSpec(&v, "schedule", req.GetSchedule())
+	if spec.Kind == job.KindImmediate || spec.Kind == job.KindOnce {
+		v.add("schedule", reasonInvalidSchedule, "must recur: cron or interval")
+	}
+	if req.GetFrom() != nil && req.GetFrom().CheckValid() != nil {
+		v.add("from", reasonInvalidField, "must be in the years 1 to 9999")
+	}
+	count := int(req.GetCount())
+	if count < 0 || count > maxPreview {
+		v.add("count", reasonInvalidField, fmt.Sprintf("must be 1 to %d, or not set", maxPreview))
+	}
+	if err := v.err(); err != nil {
+		return nil, err
+	}
+	from := now()
+	if req.GetFrom() != nil {
+		from = instant(req.GetFrom())
+	}
+	if count == 0 {
+		count = defaultPreview
+	}
+	return preview(spec, from, count)
+}
+
+func preview(spec job.Schedule, from job.Instant, count int) (*carillonv1.PreviewScheduleResponse, error) {
+	r, err := spec.Recurrence()
+	if err != nil {
+		return nil, invalid("schedule", reasonInvalidSchedule, err.Error())
+	}
+	resp := &carillonv1.PreviewScheduleResponse{FireTimes: []*timestamppb.Timestamp{}, Description: r.Describe(), Warnings: r.Warnings()}
+	at := from.Seconds()
+	for range count {
+		next, ok := r.Next(at)
+		if !ok {
+			break
+		}
+		resp.FireTimes = append(resp.FireTimes, &timestamppb.Timestamp{Seconds: next})
+		at = next
+	}
+	return resp, nil
+}

@@ -1,0 +1,177 @@
+package controlplane
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/carillon-scheduler/carillon/engine"
+	"github.com/carillon-scheduler/carillon/engine/core"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Metrics names every metric of a node, in this one file. The labels are bounded:
+// never a job, a slot or a worker.
+type Metrics struct {
+	Registry *prometheus.Registry
+
+	slotsMade       *prometheus.CounterVec
+	slotsFinished   *prometheus.CounterVec
+	attemptsEnded   *prometheus.CounterVec
+	startLateness   *prometheus.HistogramVec
+	resultsRefused  prometheus.Counter
+	leasesExpired   prometheus.Counter
+	commits         prometheus.Counter
+	commitsFailed   prometheus.Counter
+	commitSeconds   prometheus.Histogram
+	commitRows      prometheus.Histogram
+	fencesLost      prometheus.Counter
+	shardsOwned     prometheus.Gauge
+	requestsHandled *prometheus.CounterVec
+}
+
+var _ engine.Observer = (*Metrics)(nil)
+
+// NewMetrics makes the metrics in a registry of their own.
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
+		slotsMade: counterVec("carillon_slots_made_total",
+			"Slots recorded, by handler and trigger.", "handler", "trigger"),
+		slotsFinished: counterVec("carillon_slots_finished_total",
+			"Slots that became final or dead, by handler and state.", "handler", "state"),
+		attemptsEnded: counterVec("carillon_attempts_ended_total",
+			"Attempts that ended, by handler and outcome.", "handler", "outcome"),
+		startLateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:                        "carillon_start_lateness_seconds",
+			Help:                        "First line of the handler minus the scheduled fire time, of first attempts.",
+			Buckets:                     []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 60, 600, 3600},
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
+		}, []string{"handler", "trigger"}),
+		resultsRefused: counter("carillon_results_refused_total", "Results that came after their attempt was over."),
+		leasesExpired:  counter("carillon_worker_leases_expired_total", "Workers that were silent for longer than their lease."),
+		commits:        counter("carillon_commits_total", "Group commits."),
+		commitsFailed:  counter("carillon_commits_failed_total", "Tries of a group commit that failed."),
+		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "carillon_commit_seconds", Help: "Duration of a group commit.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
+		}),
+		commitRows: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "carillon_commit_rows", Help: "Rows of a group commit.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 12),
+		}),
+		fencesLost:  counter("carillon_fences_lost_total", "Shards that another owner took while this node still had them."),
+		shardsOwned: prometheus.NewGauge(prometheus.GaugeOpts{Name: "carillon_shards_owned", Help: "Shards that this node drives."}),
+		requestsHandled: counterVec("carillon_rpcs_total",
+			"Calls of the API, by method and code.", "method", "code"),
+	}
+	m.Registry.MustRegister(m.slotsMade, m.slotsFinished, m.attemptsEnded, m.startLateness, m.resultsRefused, m.leasesExpired,
+		m.commits, m.commitsFailed, m.commitSeconds, m.commitRows, m.fencesLost, m.shardsOwned, m.requestsHandled,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func counterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+// triggerLabels are the values of the label trigger.
+var triggerLabels = map[job.Trigger]string{
+	job.TriggerSchedule: "schedule", job.TriggerImmediate: "immediate", job.TriggerManual: "manual", job.TriggerBackfill: "backfill",
+}
+
+// Observe implements engine.Observer.
+func (m *Metrics) Observe(o core.Observation) {
+	switch o.Kind {
+	case core.SlotMade:
+		m.slotsMade.WithLabelValues(o.Handler, triggerLabels[o.Trigger]).Inc()
+	case core.AttemptStarted:
+		m.startLateness.WithLabelValues(o.Handler, triggerLabels[o.Trigger]).Observe(o.Lateness.Seconds())
+	case core.AttemptEnded:
+		m.attemptsEnded.WithLabelValues(o.Handler, o.Outcome.String()).Inc()
+	case core.SlotFinished:
+		m.slotsFinished.WithLabelValues(o.Handler, o.State.String()).Inc()
+	case core.ResultRefused:
+		m.resultsRefused.Inc()
+	}
+}
+
+// Committed implements engine.Observer.
+func (m *Metrics) Committed(rows int, took time.Duration) {
+	m.commits.Inc()
+	m.commitSeconds.Observe(took.Seconds())
+	m.commitRows.Observe(float64(rows))
+}
+
+// CommitFailed implements engine.Observer.
+func (m *Metrics) CommitFailed() { m.commitsFailed.Inc() }
+
+// FenceLost implements engine.Observer.
+func (m *Metrics) FenceLost() { m.fencesLost.Inc() }
+
+// LeaseExpired implements engine.Observer.
+func (m *Metrics) LeaseExpired() { m.leasesExpired.Inc() }
+
+// ShardOwned implements engine.Observer.
+func (m *Metrics) ShardOwned(owned bool) {
+	if owned {
+		m.shardsOwned.Inc()
+	} else {
+		m.shardsOwned.Dec()
+	}
+}
+
+// nodeCollector reads a node's numbers when the metrics are scraped.
+type nodeCollector struct {
+	node  *engine.Node
+	descs [8]*prometheus.Desc
+}
+
+// scrapeTimeout bounds how long a scrape waits for the node's loop.
+const scrapeTimeout = 2 * time.Second
+
+func newNodeCollector(node *engine.Node) *nodeCollector {
+	gauge := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	return &nodeCollector{node: node, descs: [8]*prometheus.Desc{
+		gauge("carillon_slots_ready", "READY slots in memory."),
+		gauge("carillon_slots_running", "RUNNING slots."),
+		gauge("carillon_slots_backlog", "READY slots that wait in the database."),
+		gauge("carillon_jobs_in_memory", "Jobs in memory."),
+		gauge("carillon_timers_armed", "Timers armed."),
+		gauge("carillon_gaps_open", "Ranges of fire times whose slots are still to be made."),
+		gauge("carillon_workers_connected", "Workers connected to this node."),
+		gauge("carillon_lag_seconds", "Age of the oldest due slot that waits for a worker."),
+	}}
+}
+
+// Describe implements prometheus.Collector.
+func (c *nodeCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. A node that doesn't answer in time
+// leaves its numbers out.
+func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	st, err := c.node.Stats(ctx)
+	if err != nil {
+		return
+	}
+	lag := 0.0
+	if st.OldestReady != 0 {
+		lag = max(now().Sub(st.OldestReady).Seconds(), 0)
+	}
+	for i, v := range []float64{float64(st.Ready), float64(st.Running), float64(st.Backlog), float64(st.Jobs),
+		float64(st.Timers), float64(st.Gaps), float64(st.Workers), lag} {
+		ch <- prometheus.MustNewConstMetric(c.descs[i], prometheus.GaugeValue, v)
+	}
+}

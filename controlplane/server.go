@@ -1,0 +1,208 @@
+// Package controlplane is what listens: the gRPC services, the workers' streams,
+// the REST gateway, the metrics, and the server that is assembled of them.
+//
+// A request is checked, mapped to the words of package job, and handed to the
+// node (package engine), which drives the shards; reads for people go to the store.
+// Every error leaves through one door, toStatus.
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/carillon-scheduler/carillon/engine"
+	"github.com/carillon-scheduler/carillon/engine/core"
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Config configures a server.
+type Config struct {
+	NodeID  string
+	Shards  int // of the cluster
+	Node    *engine.Node
+	Core    core.Config
+	Store   store.Store
+	Metrics *Metrics
+	Log     *slog.Logger
+	// GRPC and HTTP listen; the server closes them.
+	GRPC, HTTP net.Listener
+}
+
+// Server serves one node.
+type Server struct {
+	nodeID  string
+	shards  int
+	node    *engine.Node
+	core    core.Config
+	store   store.Store
+	catalog *catalog
+	metrics *Metrics
+	log     *slog.Logger
+
+	grpcListener, httpListener net.Listener
+	local                      *bufconn.Listener
+	health                     *health.Server
+}
+
+// clock is the wall clock; a variable, so that nothing else in this package asks
+// the time.
+var clock = time.Now
+
+// Bounds of the listeners.
+const (
+	maxRequestBytes   = 16 << 20
+	maxUnaryDeadline  = 30 * time.Second
+	localBuffer       = 1 << 20
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	stopTimeout       = 2 * time.Second
+)
+
+// New returns a server that Run will start.
+func New(cfg Config) *Server {
+	return &Server{
+		nodeID: cfg.NodeID, shards: cfg.Shards, node: cfg.Node, core: cfg.Core, store: cfg.Store,
+		catalog: &catalog{store: cfg.Store}, metrics: cfg.Metrics, log: cfg.Log,
+		grpcListener: cfg.GRPC, httpListener: cfg.HTTP, local: bufconn.Listen(localBuffer), health: health.NewServer(),
+	}
+}
+
+// Run serves until ctx ends. What was opened last closes first: the REST gateway,
+// then the workers' streams with the node's drain, then gRPC.
+func (s *Server) Run(ctx context.Context) error {
+	grpcServer := s.newGRPC()
+	conn, err := grpc.NewClient("passthrough:///local",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.local.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxRequestBytes), grpc.MaxCallSendMsgSize(maxRequestBytes)))
+	if err != nil {
+		return fmt.Errorf("connect the gateway: %w", err)
+	}
+	defer conn.Close() // nothing is written on it any more
+	httpServer, err := s.newHTTP(ctx, conn)
+	if err != nil {
+		return err
+	}
+	s.metrics.Registry.MustRegister(newNodeCollector(s.node))
+
+	// A listener that fails ends all; else the order of the end is stop's.
+	group, failed := errgroup.WithContext(ctx)
+	group.Go(func() error { return served(grpcServer.Serve(s.grpcListener)) })
+	group.Go(func() error { return served(grpcServer.Serve(s.local)) })
+	group.Go(func() error { return served(httpServer.Serve(s.httpListener)) })
+	nodeCtx, stopNode := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopNode()
+	nodeEnd := make(chan error, 1)
+	group.Go(func() error {
+		err := s.node.Run(nodeCtx)
+		nodeEnd <- err
+		if err != nil {
+			return fmt.Errorf("node: %w", err)
+		}
+		return nil
+	})
+	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
+	<-failed.Done()
+	s.health.Shutdown()
+	stopNode()
+	err = errors.Join(s.stopHTTP(ctx, httpServer), wait(ctx, nodeEnd))
+	stopGRPC(grpcServer)
+	return errors.Join(err, group.Wait())
+}
+
+// wait waits for the node's end, which its own drain bounds.
+func wait(_ context.Context, end <-chan error) error { return <-end }
+
+// served takes the errors away that a stop causes.
+func served(err error) error {
+	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// stopHTTP lets calls end for a moment.
+func (s *Server) stopHTTP(ctx context.Context, h *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := h.Shutdown(ctx); err != nil {
+		s.log.Warn("REST calls were cut off", "error", err)
+		return h.Close()
+	}
+	return nil
+}
+
+// stopGRPC lets calls end for a moment, then cuts them off.
+func stopGRPC(g *grpc.Server) {
+	timer := time.AfterFunc(stopTimeout, g.Stop)
+	defer timer.Stop()
+	g.GracefulStop()
+}
+
+// newGRPC assembles the gRPC server. Its keepalive policy allows what the SDK
+// does.
+func (s *Server) newGRPC() *grpc.Server {
+	g := grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxRequestBytes), grpc.MaxSendMsgSize(maxRequestBytes),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(s.recoverUnary, s.countUnary, boundUnary),
+		grpc.ChainStreamInterceptor(s.recoverStream),
+	)
+	registrar := strictRegistrar{g}
+	carillonv1.RegisterJobServiceServer(registrar, jobService{Server: s})
+	carillonv1.RegisterSlotServiceServer(registrar, slotService{Server: s})
+	carillonv1.RegisterHandlerServiceServer(registrar, handlerService{Server: s})
+	carillonv1.RegisterWorkerServiceServer(registrar, workerService{Server: s})
+	grpc_health_v1.RegisterHealthServer(g, s.health)
+	reflection.Register(g)
+	return g
+}
+
+// newHTTP assembles what is served over HTTP.
+func (s *Server) newHTTP(ctx context.Context, conn *grpc.ClientConn) (*http.Server, error) {
+	gateway, err := newGateway(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", http.MaxBytesHandler(gateway, maxRequestBytes))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.Registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", s.readyz)
+	return &http.Server{Handler: mux, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}, nil
+}
+
+// readyz says whether every shard is live and the database answers.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
+	defer cancel()
+	st, err := s.node.Stats(ctx)
+	switch {
+	case err != nil:
+		http.Error(w, "the node doesn't answer", http.StatusServiceUnavailable)
+	case st.Owned < s.shards:
+		http.Error(w, fmt.Sprintf("%d of %d shards are live", st.Owned, s.shards), http.StatusServiceUnavailable)
+	case s.node.Degraded():
+		http.Error(w, "the database can't be reached", http.StatusServiceUnavailable)
+	default:
+		fmt.Fprintln(w, "ok")
+	}
+}

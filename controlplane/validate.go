@@ -1,0 +1,160 @@
+package controlplane
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/schedule"
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+)
+
+// jobSpec reads what a create asks for, with every default, and notes under
+// prefix what is wrong with it.
+func jobSpec(v *violations, prefix string, m *carillonv1.Job) job.Job {
+	if m == nil {
+		v.add(prefix, reasonInvalidField, "is required")
+		return job.Job{}
+	}
+	prefix += "."
+	j := job.Job{Handler: m.GetHandler(), Retry: job.DefaultRetryPolicy, Timeout: job.DefaultTimeout}
+	if j.Handler == "" {
+		v.add(prefix+"handler", reasonInvalidField, "is required")
+	} else {
+		v.check(prefix+"handler", job.CheckName(j.Handler))
+	}
+	if text := m.GetParams().GetText(); text != "" {
+		j.Params = []byte(text)
+		v.check(prefix+"params", job.CheckDocument(j.Params))
+	}
+	j.Schedule = scheduleSpec(v, prefix+"schedule", m.GetSchedule())
+	retrySpec(v, prefix+"retry_policy.", m.GetRetryPolicy(), &j.Retry)
+	durationSpec(v, prefix+"attempt_timeout", m.GetAttemptTimeout(), time.Millisecond, &j.Timeout)
+	return j
+}
+
+// scheduleSpec reads a schedule.
+func scheduleSpec(v *violations, field string, m *carillonv1.Schedule) job.Schedule {
+	switch kind := m.GetKind().(type) {
+	case *carillonv1.Schedule_Immediate:
+		return job.Schedule{Kind: job.KindImmediate}
+	case *carillonv1.Schedule_RunAt:
+		at := wholeSecond(v, field+".run_at", kind.RunAt)
+		if at != 0 && at < job.AtSecond(0) {
+			v.add(field+".run_at", reasonInvalidField, "must be in the years 1970 to 9999")
+		}
+		return job.Schedule{Kind: job.KindOnce, At: at}
+	case *carillonv1.Schedule_Cron:
+		s := job.Schedule{Kind: job.KindCron, Cron: kind.Cron, Dialect: schedule.DialectVersion}
+		checkRecurrence(v, field+".cron", s)
+		return s
+	case *carillonv1.Schedule_Interval:
+		return intervalSpec(v, field+".interval", kind.Interval)
+	}
+	v.add(field, reasonInvalidSchedule, "is required: one of immediate, run_at, cron and interval")
+	return job.Schedule{}
+}
+
+func intervalSpec(v *violations, field string, m *carillonv1.IntervalSchedule) job.Schedule {
+	s := job.Schedule{Kind: job.KindInterval, Dialect: schedule.DialectVersion}
+	if m.GetEvery() == nil {
+		v.add(field+".every", reasonInvalidSchedule, "is required")
+		return s
+	}
+	if err := m.GetEvery().CheckValid(); err != nil {
+		v.add(field+".every", reasonInvalidSchedule, "is not a valid duration")
+		return s
+	}
+	s.Every = m.GetEvery().AsDuration()
+	checkRecurrence(v, field+".every", s)
+	if m.GetAnchor() != nil {
+		s.Anchor = wholeSecond(v, field+".anchor", m.GetAnchor())
+	}
+	return s
+}
+
+func checkRecurrence(v *violations, field string, s job.Schedule) {
+	if _, err := s.Recurrence(); err != nil {
+		v.add(field, reasonInvalidSchedule, err.Error())
+	}
+}
+
+// wholeSecond reads a scheduled instant.
+func wholeSecond(v *violations, field string, t *timestamppb.Timestamp) job.Instant {
+	switch {
+	case t == nil:
+		v.add(field, reasonInvalidField, "is required")
+	case t.CheckValid() != nil:
+		v.add(field, reasonInvalidField, "must be in the years 1 to 9999")
+	case t.GetNanos() != 0:
+		v.add(field, reasonInvalidField, "must be a whole second")
+	default:
+		return job.AtSecond(t.GetSeconds())
+	}
+	return 0
+}
+
+func retrySpec(v *violations, prefix string, m *carillonv1.RetryPolicy, p *job.RetryPolicy) {
+	if m == nil {
+		return
+	}
+	if m.MaxAttempts != nil {
+		p.MaxAttempts = m.GetMaxAttempts()
+		v.check(prefix+"max_attempts", between(float64(p.MaxAttempts), 1, job.MaxAttemptsLimit))
+	}
+	durationSpec(v, prefix+"initial_backoff", m.GetInitialBackoff(), time.Millisecond, &p.InitialBackoff)
+	if m.GetMaxBackoff() == nil {
+		p.MaxBackoff = max(p.MaxBackoff, p.InitialBackoff)
+	}
+	if durationSpec(v, prefix+"max_backoff", m.GetMaxBackoff(), time.Millisecond, &p.MaxBackoff) && p.MaxBackoff < p.InitialBackoff {
+		v.add(prefix+"max_backoff", reasonInvalidField, "must be at least initial_backoff")
+	}
+	if m.BackoffFactor != nil {
+		p.Factor = m.GetBackoffFactor()
+		v.check(prefix+"backoff_factor", between(p.Factor, 1, job.MaxFactor))
+	}
+	if m.Jitter != nil {
+		p.Jitter = m.GetJitter()
+		v.check(prefix+"jitter", between(p.Jitter, 0, 1))
+	}
+}
+
+// between reports a number that lies outside of its range, or is none.
+func between(x, low, high float64) error {
+	if math.IsNaN(x) || x < low || x > high {
+		return fmt.Errorf("must be %g to %g", low, high)
+	}
+	return nil
+}
+
+// durationSpec reads a duration, if it is set, and reports whether it is fine.
+func durationSpec(v *violations, field string, d *durationpb.Duration, least time.Duration, into *time.Duration) bool {
+	if d == nil {
+		return true
+	}
+	err := d.CheckValid()
+	value := d.AsDuration()
+	if err != nil || value < least || value > job.MaxDuration {
+		err = fmt.Errorf("must be %s to %d days", least, job.MaxDuration/(24*time.Hour))
+	} else {
+		*into = value.Truncate(time.Microsecond)
+	}
+	return v.check(field, err)
+}
+
+const maxReasonBytes = 1024
+
+func checkReason(reason string) error {
+	if len(reason) > maxReasonBytes {
+		return fmt.Errorf("must be at most %d bytes", maxReasonBytes)
+	}
+	if reason != job.CleanText([]byte(reason), maxReasonBytes) {
+		return errors.New("must not hold the character NUL")
+	}
+	return nil
+}

@@ -1,0 +1,398 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/carillon-scheduler/carillon/engine"
+	"github.com/carillon-scheduler/carillon/engine/core"
+	"github.com/carillon-scheduler/carillon/job"
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+	"github.com/carillon-scheduler/carillon/shard"
+)
+
+// workerService implements carillon.v1.WorkerService.
+type workerService struct {
+	carillonv1.UnsafeWorkerServiceServer
+	*Server
+}
+
+// Bounds of a worker's stream.
+const (
+	helloTimeout = 5 * time.Second
+	// maxDeliveries bounds what waits to be sent to a worker. One that doesn't read
+	// for that long is cut off.
+	maxDeliveries = 1024
+	maxHandlers   = 1000
+	maxCapacity   = 100_000
+	maxHeld       = 200_000
+	// maxResponseBytes bounds one message to a worker.
+	maxResponseBytes = 1 << 20
+	disconnectWait   = 5 * time.Second
+)
+
+// Connect implements WorkerService. One goroutine receives, this one sends. The
+// receiver can't be awaited, since only the return of this function ends its
+// call; it ends right after.
+func (s workerService) Connect(stream carillonv1.WorkerService_ConnectServer) error {
+	ctx := stream.Context()
+	hello, err := receiveHello(stream)
+	if err != nil {
+		return err
+	}
+	w := newWorkerStream(core.WorkerKey{ID: hello.GetWorkerId(), Incarnation: hello.GetIncarnation()})
+	if err := s.join(ctx, w, hello); err != nil {
+		return err
+	}
+	// The stream's own context is over when the worker goes, and the node must hear
+	// of it all the same.
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), disconnectWait)
+		defer cancel()
+		s.node.Disconnect(ctx, w.key, w)
+	}()
+	go func() { w.Close(s.receive(ctx, stream, w)) }()
+	return w.sendAll(ctx, stream)
+}
+
+// receiveHello waits for the first message, for a bounded time.
+func receiveHello(stream carillonv1.WorkerService_ConnectServer) (*carillonv1.Hello, error) {
+	type first struct {
+		req *carillonv1.ConnectRequest
+		err error
+	}
+	got := make(chan first, 1)
+	go func() {
+		req, err := stream.Recv()
+		got <- first{req, err}
+	}()
+	timer := time.NewTimer(helloTimeout)
+	defer timer.Stop()
+	select {
+	case f := <-got:
+		if f.err != nil {
+			return nil, f.err
+		}
+		if f.req.GetHello() == nil {
+			return nil, fail(codes.InvalidArgument, reasonHelloMissing, "hello: the first message of a stream must be a hello")
+		}
+		return f.req.GetHello(), checkHello(f.req.GetHello())
+	case <-timer.C:
+		return nil, fail(codes.DeadlineExceeded, reasonHelloMissing, fmt.Sprintf("hello: none came within %s", helloTimeout))
+	}
+}
+
+func checkHello(h *carillonv1.Hello) error {
+	var v violations
+	v.check("hello.worker_id", job.CheckWorkerID(h.GetWorkerId()))
+	v.check("hello.incarnation", job.CheckWorkerID(h.GetIncarnation()))
+	v.check("hello.capacity", between(float64(h.GetCapacity()), 1, maxCapacity))
+	v.check("hello.credit", between(float64(h.GetCredit()), 0, float64(h.GetCapacity())))
+	v.check("hello.handlers", between(float64(len(h.GetHandlers())), 1, maxHandlers))
+	v.check("hello.held", between(float64(len(h.GetHeld())), 0, maxHeld))
+	seen := map[string]bool{}
+	for i, r := range h.GetHandlers() {
+		field := fmt.Sprintf("hello.handlers[%d].name", i)
+		v.check(field, job.CheckName(r.GetName()))
+		if seen[r.GetName()] {
+			v.add(field, reasonInvalidField, "is registered twice")
+		}
+		seen[r.GetName()] = true
+	}
+	return v.err()
+}
+
+// join registers the worker's handlers and its stream, and welcomes it.
+func (s workerService) join(ctx context.Context, w *workerStream, h *carillonv1.Hello) error {
+	names := make([]string, len(h.GetHandlers()))
+	for i, r := range h.GetHandlers() {
+		names[i] = r.GetName()
+	}
+	if err := s.catalog.register(ctx, names); err != nil {
+		return s.toStatus(ctx, "register handlers", err)
+	}
+	held := make([]core.Token, len(h.GetHeld()))
+	for i, t := range h.GetHeld() {
+		held[i], _ = token(t, s.shards) // one that can't be read is nobody's: it is cancelled
+	}
+	// The welcome is the first message: what the node sends from now on comes after.
+	w.out <- delivery{welcome: &carillonv1.Welcome{
+		Node: s.nodeID, Lease: durationpb.New(s.core.Lease), HeartbeatInterval: durationpb.New(s.core.HeartbeatEvery),
+	}}
+	verdicts, err := s.node.Connect(ctx, engine.Hello{
+		Worker: w.key, Handlers: names, Capacity: int(h.GetCapacity()), Credit: int(h.GetCredit()), Held: held,
+	}, w)
+	if err != nil {
+		return s.toStatus(ctx, "connect worker", err)
+	}
+	attestations := make([]*carillonv1.Attestation, len(verdicts))
+	for i, verdict := range verdicts {
+		attestations[i] = &carillonv1.Attestation{Token: h.GetHeld()[i], Verdict: carillonv1.AttestationVerdict(verdict)}
+	}
+	w.push(delivery{attestations: attestations})
+	report, err := s.report(&carillonv1.ConnectRequest{Results: h.GetResults()}, w.key)
+	if err != nil {
+		return err
+	}
+	if err := s.node.Report(ctx, w.key, w, report); err != nil {
+		return fail(codes.Aborted, reasonStreamReplaced, err.Error())
+	}
+	s.log.InfoContext(ctx, "worker connected", "worker", w.key.ID, "incarnation", w.key.Incarnation, "handlers", names, "held", len(held), "sdk", h.GetSdk())
+	return nil
+}
+
+// receive reads the worker's messages until its stream ends.
+func (s workerService) receive(ctx context.Context, stream carillonv1.WorkerService_ConnectServer, w *workerStream) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if req.GetHello() != nil {
+			return fail(codes.InvalidArgument, reasonMalformedRequest, "hello: only the first message may hold one")
+		}
+		report, err := s.report(req, w.key)
+		if err != nil {
+			return err
+		}
+		if err := s.node.Report(ctx, w.key, w, report); err != nil {
+			if errors.Is(err, engine.ErrStopping) {
+				return s.toStatus(ctx, "report", err)
+			}
+			return fail(codes.Aborted, reasonStreamReplaced, err.Error())
+		}
+		if hb := req.GetHeartbeat(); hb != nil {
+			w.push(delivery{heartbeat: hb.GetSequence()})
+		}
+	}
+}
+
+// report maps a worker's message.
+func (s workerService) report(req *carillonv1.ConnectRequest, key core.WorkerKey) (engine.Report, error) {
+	r := engine.Report{Heartbeat: req.GetHeartbeat() != nil, Credit: int(req.GetCredit()), Draining: req.GetDraining()}
+	if req.GetCredit() < 0 {
+		return r, invalid("credit", reasonInvalidField, "must not be negative")
+	}
+	add := func(field string, t *carillonv1.AttemptToken, event func(core.Token) core.Event) error {
+		tok, err := token(t, s.shards)
+		if err != nil {
+			return invalid(field+".token", reasonInvalidField, err.Error())
+		}
+		r.Events = append(r.Events, engine.ShardEvent{Token: tok, Event: event(tok)})
+		return nil
+	}
+	for _, m := range req.GetStarted() {
+		if err := add("started", m.GetToken(), func(t core.Token) core.Event {
+			return core.Started{Worker: key, Token: t, At: instant(m.GetStartTime())}
+		}); err != nil {
+			return r, err
+		}
+	}
+	for _, m := range req.GetProgress() {
+		p := m.GetProgress()
+		progress := core.Progress{Done: p.GetDone(), Total: p.GetTotal(), Note: job.CleanText([]byte(p.GetNote()), maxReasonBytes)}
+		if err := add("progress", m.GetToken(), func(t core.Token) core.Event {
+			return core.Progressed{Worker: key, Token: t, Progress: progress}
+		}); err != nil {
+			return r, err
+		}
+	}
+	for _, m := range req.GetResults() {
+		if m.GetOutcome() < carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_SUCCEEDED || m.GetOutcome() > carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_CANCELLED ||
+			m.GetOutcome() == carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_LEASE_LOST {
+			return r, invalid("results.outcome", reasonInvalidField, "must be SUCCEEDED, FAILED, TIMED_OUT, RELEASED or CANCELLED")
+		}
+		if err := add("results", m.GetToken(), func(t core.Token) core.Event { return result(key, t, m) }); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+func result(key core.WorkerKey, t core.Token, m *carillonv1.AttemptResult) core.Event {
+	r := core.Result{
+		Worker: key, Token: t, Outcome: job.Outcome(m.GetOutcome()), Document: []byte(m.GetResult().GetText()),
+		Code: m.GetErrorCode(), Text: m.GetErrorMessage(), Permanent: m.GetPermanent(),
+	}
+	if m.GetStartTime().CheckValid() == nil {
+		r.StartedAt = instant(m.GetStartTime())
+	}
+	if d := m.GetRetryAfter(); d.CheckValid() == nil && d.AsDuration() > 0 {
+		r.RetryAfter = duration(d)
+	}
+	return r
+}
+
+var errToken = errors.New("is not a token that a node gave out")
+
+// token maps a token.
+func token(t *carillonv1.AttemptToken, shards int) (core.Token, error) {
+	uid, err := job.ParseUID(t.GetJobUid())
+	if err != nil || t.GetShard() < 0 || int(t.GetShard()) >= shards || t.GetAttempt() < 1 {
+		return core.Token{}, errToken
+	}
+	return core.Token{
+		Shard: shard.ID(t.GetShard()), Key: job.SlotKey{FireTime: job.Instant(t.GetFireTimeUs()), UID: uid},
+		Attempt: t.GetAttempt(), Epoch: shard.Epoch(t.GetEpoch()),
+	}, nil
+}
+
+func tokenMessage(t core.Token) *carillonv1.AttemptToken {
+	return &carillonv1.AttemptToken{
+		Shard: int32(t.Shard), JobUid: t.Key.UID.String(), FireTimeUs: int64(t.Key.FireTime), Attempt: t.Attempt, Epoch: int64(t.Epoch),
+	}
+}
+
+// workerStream is a worker's stream, seen from the node.
+type workerStream struct {
+	key    core.WorkerKey
+	out    chan delivery
+	closed chan struct{}
+	once   sync.Once
+	reason error // set before closed is
+}
+
+var _ engine.Stream = (*workerStream)(nil)
+
+// delivery is one thing to send.
+type delivery struct {
+	welcome      *carillonv1.Welcome
+	heartbeat    int64
+	attestations []*carillonv1.Attestation
+	messages     []core.Message
+	draining     bool
+}
+
+func newWorkerStream(key core.WorkerKey) *workerStream {
+	return &workerStream{key: key, out: make(chan delivery, maxDeliveries), closed: make(chan struct{})}
+}
+
+// Deliver implements engine.Stream.
+func (w *workerStream) Deliver(messages []core.Message) bool {
+	select {
+	case <-w.closed:
+		return false
+	default:
+	}
+	return w.push(delivery{messages: messages})
+}
+
+// Drain implements engine.Stream.
+func (w *workerStream) Drain() { w.push(delivery{draining: true}) }
+
+// Close implements engine.Stream. Closing twice is fine; the first reason counts.
+func (w *workerStream) Close(reason error) {
+	w.once.Do(func() {
+		w.reason = reason
+		close(w.closed)
+	})
+}
+
+// push queues a delivery, or cuts off a worker that doesn't read.
+func (w *workerStream) push(d delivery) bool {
+	select {
+	case w.out <- d:
+		return true
+	default:
+		w.Close(fail(codes.ResourceExhausted, reasonStreamReplaced, "the worker reads too slowly"))
+		return false
+	}
+}
+
+// sendAll sends what is queued until the stream ends.
+func (w *workerStream) sendAll(ctx context.Context, stream carillonv1.WorkerService_ConnectServer) error {
+	for {
+		select {
+		case d := <-w.out:
+			if err := sendDelivery(stream, d); err != nil {
+				return err
+			}
+		case <-w.closed:
+			return w.finish(stream)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// finish sends what was queued before the end, the acknowledgements above all, and
+// returns the stream's status.
+func (w *workerStream) finish(stream carillonv1.WorkerService_ConnectServer) error {
+	for {
+		select {
+		case d := <-w.out:
+			if err := sendDelivery(stream, d); err != nil {
+				return err
+			}
+			continue
+		default:
+		}
+		if w.reason == nil || errors.Is(w.reason, io.EOF) {
+			return nil
+		}
+		if _, ok := status.FromError(w.reason); ok {
+			return w.reason
+		}
+		return fail(codes.Unavailable, reasonStreamReplaced, w.reason.Error())
+	}
+}
+
+// sendDelivery sends a delivery in messages of bounded size.
+func sendDelivery(stream carillonv1.WorkerService_ConnectServer, d delivery) error {
+	resp := &carillonv1.ConnectResponse{Welcome: d.welcome, Attestations: d.attestations, Draining: d.draining}
+	if d.heartbeat != 0 {
+		resp.HeartbeatAck = &carillonv1.HeartbeatAck{Sequence: d.heartbeat}
+	}
+	size := 0
+	for _, m := range d.messages {
+		size += addMessage(resp, m)
+		if size > maxResponseBytes {
+			if err := stream.Send(resp); err != nil {
+				return err
+			}
+			resp, size = &carillonv1.ConnectResponse{}, 0
+		}
+	}
+	if proto.Size(resp) == 0 {
+		return nil
+	}
+	return stream.Send(resp)
+}
+
+// addMessage maps a message into a response and returns about its size.
+func addMessage(resp *carillonv1.ConnectResponse, m core.Message) int {
+	const overhead = 128
+	switch m := m.(type) {
+	case core.Assign:
+		resp.Assignments = append(resp.Assignments, assignment(m))
+		return overhead + len(m.Job.Params) + len(m.Job.Name) + len(m.Job.Handler)
+	case core.Ack:
+		ack := &carillonv1.ResultAck{Token: tokenMessage(m.Token), Verdict: carillonv1.ResultVerdict_RESULT_VERDICT_STALE, Message: m.Why}
+		if m.Accepted {
+			ack.Verdict = carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED
+		}
+		resp.ResultAcks = append(resp.ResultAcks, ack)
+	case core.Stop:
+		resp.Cancellations = append(resp.Cancellations, &carillonv1.Cancellation{
+			Token: tokenMessage(m.Token), Reason: carillonv1.CancellationReason(m.Reason),
+		})
+	}
+	return overhead
+}
+
+func assignment(m core.Assign) *carillonv1.Assignment {
+	return &carillonv1.Assignment{
+		Token: tokenMessage(m.Token), Slot: m.Job.SlotName(m.Token.Key.FireTime), Handler: m.Job.Handler, Params: document(m.Job.Params),
+		Trigger: carillonv1.SlotTrigger(m.Trigger), FireTime: timestamp(m.Token.Key.FireTime), Timeout: durationpb.New(m.Job.Timeout),
+		MaxAttempts: m.Job.Retry.MaxAttempts, Failures: m.Failures,
+	}
+}

@@ -1,0 +1,330 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// createState is a create on its way to the database.
+type createState struct {
+	tag   uint64
+	job   *jobState
+	slots []*slotState // made with it
+	fires job.Instant  // of an immediate job
+}
+
+// Create asks for a new job. The shard decides its EffectiveFrom. It is answered
+// by a Reply with Job or Existing.
+type Create struct {
+	Tag uint64
+	Job job.Job
+}
+
+func (e Create) apply(s *Shard) {
+	c := &createState{tag: e.Tag, job: &jobState{Job: e.Job, held: true}}
+	if e.Job.Schedule.Kind.Recurring() {
+		r, err := e.Job.Schedule.Recurrence()
+		if err != nil {
+			s.outbox = append(s.outbox, Reply{Tag: e.Tag, Err: err})
+			return
+		}
+		c.job.recurrence = r
+	}
+	c.job.CreatedAt = s.now
+	if e.Job.Schedule.Kind == job.KindImmediate {
+		c.fires = s.unique()
+	}
+	s.pending.creates = append(s.pending.creates, c)
+}
+
+// writeCreates moves creates into the batch. Only now is it decided from when
+// their schedules count: from the watermark that this very batch may carry, so
+// that no occurrence lies between the two. Jobs that are due are written together
+// with their slot.
+func (s *Shard) writeCreates(b *Batch, room int) {
+	n := 0
+	for n < len(s.pending.creates) && b.Rows.Rows() < room {
+		c := s.pending.creates[n]
+		s.writeCreate(b, c)
+		n++
+	}
+	s.pending.creates = append([]*createState(nil), s.pending.creates[n:]...)
+}
+
+func (s *Shard) writeCreate(b *Batch, c *createState) {
+	j := c.job
+	j.EffectiveFrom = max(s.firedTo, s.watermark)
+	j.ref = s.refs.add(j)
+	s.jobs[j.UID] = j
+	switch {
+	case j.Schedule.Kind == job.KindImmediate:
+		j.EffectiveFrom = min(j.EffectiveFrom, c.fires-1)
+		c.slots = append(c.slots, s.make(j, job.SlotKey{FireTime: c.fires, UID: j.UID}, job.TriggerImmediate))
+	case j.Schedule.Kind == job.KindOnce && j.Schedule.At <= j.EffectiveFrom:
+		c.slots = append(c.slots, s.make(j, job.SlotKey{FireTime: j.Schedule.At, UID: j.UID}, job.TriggerSchedule))
+	}
+	row := store.Create{Job: j.Job}
+	for _, slot := range c.slots {
+		row.Slots = append(row.Slots, slot.row)
+		s.forgetDirty(slot)
+		s.writeSlot(b, slot, true)
+	}
+	b.Rows.Creates = append(b.Rows.Creates, row)
+	b.creates = append(b.creates, c)
+}
+
+// created says what became of a create.
+func (s *Shard) created(c *createState, e Committed) {
+	j := c.job
+	j.held = false
+	existing, conflict := e.Outcome.Creates[j.UID]
+	refused := e.Refused[j.UID]
+	if conflict || refused != nil {
+		for _, slot := range c.slots {
+			s.forget(slot)
+		}
+		s.dropJob(j)
+		reply := Reply{Tag: c.tag, Existing: &existing}
+		if refused != nil {
+			reply = Reply{Tag: c.tag, Err: refused}
+		}
+		s.outbox = append(s.outbox, reply)
+		return
+	}
+	stored := j.Job
+	s.outbox = append(s.outbox, Reply{Tag: c.tag, Job: &stored})
+	switch {
+	case j.recurrence != nil:
+		j.live = true
+		s.arm(j, j.EffectiveFrom)
+	case j.Schedule.Kind == job.KindOnce && len(c.slots) == 0 && s.once.keeps(j.Schedule.At):
+		j.live = true
+		s.once.inMemory++
+		s.arm(j, j.EffectiveFrom)
+	default:
+		s.dropJob(j)
+	}
+}
+
+// forget drops a slot that was never written.
+func (s *Shard) forget(slot *slotState) {
+	s.refund(slot)
+	s.forgetDirty(slot)
+	s.untrack(slot)
+}
+
+// Delete ends a job. The job is the database's row of it, for one that isn't in
+// memory. It is answered by a Reply with Job.
+type Delete struct {
+	Tag uint64
+	Job job.Job
+}
+
+func (e Delete) apply(s *Shard) {
+	if e.Job.EndedAt != 0 {
+		s.outbox = append(s.outbox, Reply{Tag: e.Tag, Job: &e.Job})
+		return
+	}
+	ended := e.Job
+	ended.EndedAt = max(s.firedTo, s.watermark)
+	if j := s.jobs[e.Job.UID]; j != nil {
+		if j.EndedAt != 0 {
+			ended.EndedAt = j.EndedAt
+		}
+		s.endJob(j, ended.EndedAt)
+	}
+	s.pending.rows.Ends = append(s.pending.rows.Ends, store.JobEnd{UID: ended.UID, EndedAt: ended.EndedAt})
+	s.note(store.EventJobDeleted, ended.UID, 0, ended.ResourceName())
+	s.reads.endedJobs = append(s.reads.endedJobs, ended.UID)
+	s.pending.replies = append(s.pending.replies, Reply{Tag: e.Tag, Job: &ended})
+}
+
+// endJob stops a job in memory and cancels what waits of it.
+func (s *Shard) endJob(j *jobState, at job.Instant) {
+	if j.live && j.recurrence == nil {
+		s.once.inMemory--
+	}
+	j.live, j.EndedAt = false, at
+	s.wheel.Cancel(j.timer)
+	for _, slot := range s.slots {
+		if slot.job == j && slot.row.State == job.Ready {
+			s.cancel(slot, "its job was deleted")
+		}
+	}
+	s.dropJob(j)
+}
+
+// triggerState is a trigger on its way to the database.
+type triggerState struct {
+	event Trigger
+	slot  *slotState
+}
+
+// Trigger makes a slot of a job now. It is answered by a Reply with Slot, or with
+// Earlier if the same request made one before.
+type Trigger struct {
+	Tag       uint64
+	Job       job.Job
+	RequestID string // may be empty
+	Hash      string
+}
+
+func (e Trigger) apply(s *Shard) {
+	s.pending.triggers = append(s.pending.triggers, &triggerState{event: e})
+}
+
+func (s *Shard) writeTriggers(b *Batch) {
+	for _, t := range s.pending.triggers {
+		j, err := s.addJob(&t.event.Job)
+		if err == nil && (j.EndedAt != 0 || j.Quarantine != "") {
+			err = fmt.Errorf("job %s fires no more", j.Name)
+		}
+		if err != nil {
+			b.after = append(b.after, Reply{Tag: t.event.Tag, Err: err})
+			continue
+		}
+		t.slot = s.make(j, job.SlotKey{FireTime: s.unique(), UID: j.UID}, job.TriggerManual)
+		if t.event.RequestID != "" {
+			b.Rows.Requests = append(b.Rows.Requests, store.Request{
+				Namespace: j.Namespace, RequestID: t.event.RequestID, Hash: t.event.Hash, Key: t.slot.row.Key,
+			})
+		}
+		s.forgetDirty(t.slot)
+		s.writeSlot(b, t.slot, false)
+		b.triggers = append(b.triggers, t)
+	}
+	s.pending.triggers = nil
+}
+
+// triggered says what became of a trigger.
+func (s *Shard) triggered(t *triggerState, e Committed) {
+	earlier, lost := e.Outcome.Requests[t.event.Job.Namespace+"/"+t.event.RequestID]
+	if err := e.Refused[t.event.Job.UID]; err != nil {
+		s.outbox = append(s.outbox, Reply{Tag: t.event.Tag, Err: err})
+		return
+	}
+	if !lost || t.event.RequestID == "" {
+		row := t.slot.row
+		s.outbox = append(s.outbox, Reply{Tag: t.event.Tag, Slot: &row})
+		return
+	}
+	s.forget(t.slot)
+	reply := Reply{Tag: t.event.Tag, Earlier: &earlier.Key}
+	if earlier.Hash != t.event.Hash {
+		reply = Reply{Tag: t.event.Tag, Err: ErrRequestReused}
+	}
+	s.outbox = append(s.outbox, reply)
+}
+
+// ErrRequestReused says that a request id was used for something else before.
+var ErrRequestReused = fmt.Errorf("the request id was used for another request")
+
+// CancelSlot cancels a slot. Found is the database's row, for one that isn't in
+// memory. It is answered by a Reply with Slot, as it is after the cancel.
+type CancelSlot struct {
+	Tag    uint64
+	Found  store.SlotOf
+	Reason string
+}
+
+func (e CancelSlot) apply(s *Shard) {
+	slot := s.slots[e.Found.Slot.Key]
+	if slot == nil && e.Found.Slot.State.Open() {
+		slot = s.adopt(e.Found.Slot, &e.Found.Job, true)
+	}
+	if slot == nil || !slot.row.State.Open() {
+		row := e.Found.Slot
+		if slot != nil {
+			row = slot.row
+		}
+		s.pending.replies = append(s.pending.replies, Reply{Tag: e.Tag, Slot: &row})
+		return
+	}
+	s.cancel(slot, e.Reason)
+	s.note(store.EventSlotCancelled, slot.row.Key.UID, slot.row.Key.FireTime, e.Reason)
+	row := slot.row
+	slot.messages = append(slot.messages, Reply{Tag: e.Tag, Slot: &row})
+}
+
+// InboxHint says that the shard's inbox isn't empty.
+type InboxHint struct{}
+
+func (InboxHint) apply(s *Shard) { s.reads.inboxWanted = true }
+
+// maxDirectSlots bounds the slots that are made at once for a job of the inbox;
+// a longer past becomes a gap.
+const maxDirectSlots = 100
+
+// InboxLoaded answers a read of the inbox.
+type InboxLoaded struct {
+	Read Read
+	Jobs []job.Job
+}
+
+func (e InboxLoaded) apply(s *Shard) {
+	s.reads.inbox = false
+	s.reads.inboxWanted = s.reads.inboxWanted || len(e.Jobs) == e.Read.Limit
+	for i := range e.Jobs {
+		s.adoptJob(&e.Jobs[i])
+	}
+}
+
+// adoptJob takes over a job of the inbox: in one batch its inbox row goes, and
+// what it owes since it was accepted gets its slots, or a gap.
+func (s *Shard) adoptJob(j *job.Job) {
+	s.pending.rows.InboxDels = append(s.pending.rows.InboxDels, j.UID)
+	if s.jobs[j.UID] != nil || j.EndedAt != 0 {
+		return
+	}
+	state, err := s.addJob(j)
+	if err != nil {
+		s.quarantine(j.UID, err.Error())
+		return
+	}
+	switch j.Schedule.Kind {
+	case job.KindImmediate:
+		key := job.SlotKey{FireTime: j.EffectiveFrom, UID: j.UID}
+		if key.FireTime.Whole() {
+			key.FireTime++
+		}
+		s.make(state, key, job.TriggerImmediate)
+	case job.KindOnce:
+		s.adoptOnce(state)
+	default:
+		state.live = true
+		s.catchUp(state)
+	}
+}
+
+func (s *Shard) adoptOnce(j *jobState) {
+	at := j.Schedule.At
+	switch {
+	case at <= s.firedTo:
+		s.make(j, job.SlotKey{FireTime: at, UID: j.UID}, job.TriggerSchedule)
+	case s.once.keeps(at):
+		j.live = true
+		s.once.inMemory++
+		s.arm(j, at-1)
+	default:
+		s.dropJob(j)
+	}
+}
+
+// catchUp makes what a recurring job owes up to now, and arms it.
+func (s *Shard) catchUp(j *jobState) {
+	from := j.EffectiveFrom
+	for range maxDirectSlots {
+		at, ok := j.nextAfter(from)
+		if !ok || at > s.firedTo {
+			break
+		}
+		s.make(j, job.SlotKey{FireTime: at, UID: j.UID}, job.TriggerSchedule)
+		from = at
+	}
+	if at, ok := j.nextAfter(from); ok && at <= s.firedTo {
+		s.openGap(store.GapKey{To: s.firedTo, UID: j.UID}, from)
+	}
+	s.arm(j, max(s.firedTo, j.EffectiveFrom))
+}

@@ -1,0 +1,293 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// pending is what waits for the next batch.
+type pending struct {
+	rows     store.ShardBatch // all rows but those of slots and creates
+	creates  []*createState
+	dirty    []*slotState // in the order of their first change
+	triggers []*triggerState
+	messages []Message // follow the batch, whatever rows it has
+	replies  []Message // to requests whose effect is in rows
+	opening  bool      // the shard's first batch
+}
+
+// Batch is a shard's part of a group commit.
+type Batch struct {
+	Rows     store.ShardBatch
+	slots    []*slotState
+	messages [][]Message // of slots, by their place
+	creates  []*createState
+	triggers []*triggerState
+	after    []Message
+	opening  bool
+}
+
+// Fault returns why the shard can't go on and must be loaded anew, or nil.
+func (s *Shard) Fault() error { return s.fault }
+
+// HasPending reports whether the shard has something to write that should not
+// wait for the next watermark.
+func (s *Shard) HasPending() bool {
+	p := &s.pending
+	return p.opening || len(p.dirty) > 0 || len(p.creates) > 0 || len(p.triggers) > 0 || len(p.replies) > 0 ||
+		len(p.messages) > 0 || p.rows.Rows() > 0 || s.opened && s.hasGapWork()
+}
+
+// watermarkDue reports whether the shard should prove that it lives. A little
+// early is fine, so that the shards of a node do it together.
+func (s *Shard) watermarkDue() bool {
+	return s.opened && s.now.Sub(s.markedAt) >= s.cfg.WatermarkEvery*9/10
+}
+
+// Ready returns the next batch of at most about room rows, or nil if there is
+// nothing to write or a batch is under way.
+func (s *Shard) Ready(now job.Instant, room int) *Batch {
+	s.now = max(s.now, now)
+	if s.inflight != nil || s.fault != nil || !s.HasPending() && !s.watermarkDue() {
+		return nil
+	}
+	s.moveOpenFrom()
+	p := &s.pending
+	b := &Batch{Rows: p.rows, after: append(p.messages, p.replies...), opening: p.opening}
+	p.rows, p.messages, p.replies, p.opening = store.ShardBatch{}, nil, nil, false
+	b.Rows.Proof = s.proof
+	s.writeTriggers(b)
+	s.writeCreates(b, room)
+	s.writeDirty(b, room)
+	if s.opened {
+		s.fillGaps(b, room)
+	}
+	s.writeWatermark(b)
+	s.inflight = b
+	return b
+}
+
+// writeDirty moves the slots that changed into the batch, oldest change first.
+func (s *Shard) writeDirty(b *Batch, room int) {
+	p := &s.pending
+	n := 0
+	for n < len(p.dirty) && b.Rows.Rows() < room {
+		s.writeSlot(b, p.dirty[n], false)
+		n++
+	}
+	rest := copy(p.dirty, p.dirty[n:])
+	clear(p.dirty[rest:])
+	p.dirty = p.dirty[:rest]
+}
+
+// writeSlot writes a slot from what the database holds to what it should hold.
+func (s *Shard) writeSlot(b *Batch, slot *slotState, viaCreate bool) {
+	slot.dirty = false
+	s.syncBacklog(b, slot)
+	switch {
+	case viaCreate: // its create carries it
+	case !slot.stored:
+		b.Rows.Slots = append(b.Rows.Slots, slot.row)
+	case slot.row.State != slot.storedState || slot.row.Attempt != slot.storedAttempt:
+		b.Rows.Updates = append(b.Rows.Updates, store.SlotUpdate{Slot: slot.row, FromState: slot.storedState, FromAttempt: slot.storedAttempt})
+	}
+	if dead := slot.row.State == job.Dead; dead != (slot.storedState == job.Dead) {
+		if dead {
+			b.Rows.DeadPuts = append(b.Rows.DeadPuts, store.DeadLetter{Key: slot.row.Key, Handler: slot.job.Handler, At: slot.row.FinishedAt})
+		} else {
+			b.Rows.DeadDels = append(b.Rows.DeadDels, slot.row.Key)
+		}
+	}
+	for _, a := range slot.ended {
+		b.Rows.Attempts = append(b.Rows.Attempts, store.SlotAttempt{Key: slot.row.Key, Attempt: a})
+	}
+	slot.ended = nil
+	slot.stored, slot.storedState, slot.storedAttempt = true, slot.row.State, slot.row.Attempt
+	b.slots = append(b.slots, slot)
+	b.messages = append(b.messages, slot.messages)
+	slot.messages = nil
+}
+
+// writeWatermark lets the batch carry how far the shard has come, about once a
+// second: only if every slot up to there is in this batch or an earlier one.
+func (s *Shard) writeWatermark(b *Batch) {
+	if b.opening {
+		b.Rows.Watermark = s.firedTo
+	} else if len(s.pending.dirty) > 0 || s.behind || !s.watermarkDue() {
+		return
+	} else {
+		b.Rows.Watermark = min(s.firedTo, s.onceLimit())
+	}
+	if b.Rows.Watermark <= s.watermark {
+		b.Rows.Watermark = s.watermark // still a proof of life
+	}
+	s.watermark, s.markedAt = b.Rows.Watermark, s.now
+}
+
+// onceLimit is how far the jobs of one fire time are known.
+func (s *Shard) onceLimit() job.Instant {
+	if s.once.to.UID == lastKeyOf(0).UID {
+		return s.once.to.FireTime
+	}
+	return s.once.to.FireTime - 1
+}
+
+// Committed says what became of the batch under way. Refused are the jobs whose
+// rows the database can't store: the batch was written without them.
+type Committed struct {
+	Outcome store.ShardOutcome
+	Refused map[job.UID]error
+}
+
+func (e Committed) apply(s *Shard) {
+	b := s.inflight
+	if b == nil {
+		return
+	}
+	s.inflight = nil
+	for _, c := range b.creates {
+		s.created(c, e)
+	}
+	for _, t := range b.triggers {
+		s.triggered(t, e)
+	}
+	for i, slot := range b.slots {
+		s.written(slot, b.messages[i], e)
+	}
+	for uid, err := range e.Refused {
+		s.quarantine(uid, "the database refused its rows: "+err.Error())
+	}
+	if len(e.Outcome.Gaps) > 0 {
+		s.reloadGaps(e.Outcome.Gaps)
+	}
+	s.outbox = append(s.outbox, b.after...)
+	if b.opening {
+		s.opened = true
+		s.advance()
+	}
+}
+
+// written releases what a slot's write allows, or adopts the row that stood in
+// its way.
+func (s *Shard) written(slot *slotState, messages []Message, e Committed) {
+	if s.slots[slot.row.Key] != slot {
+		return // what it was made with was not written
+	}
+	if _, refused := e.Refused[slot.row.Key.UID]; refused {
+		s.replaced(slot, job.Slot{Key: slot.row.Key})
+		return
+	}
+	if stands, conflict := e.Outcome.Slots[slot.row.Key]; conflict {
+		s.replaced(slot, stands)
+		return
+	}
+	for _, m := range messages {
+		if _, ok := m.(Assign); ok {
+			slot.unsent = false
+		}
+		s.outbox = append(s.outbox, m)
+	}
+	if !slot.dirty && (slot.displaced || !slot.row.State.Open()) {
+		s.untrack(slot)
+	}
+}
+
+// replaced drops a slot whose row was not written and takes up the one that
+// stands there.
+func (s *Shard) replaced(slot *slotState, stands job.Slot) {
+	s.refund(slot)
+	j := slot.job
+	held := j.held
+	j.held = true // keep the job while its slot is exchanged
+	s.forgetDirty(slot)
+	s.untrack(slot)
+	if stands.State.Open() {
+		s.adopt(stands, &j.Job, true)
+	}
+	j.held = held
+	s.dropJob(j)
+}
+
+// refund gives back the credit of a claim that its worker never heard of.
+func (s *Shard) refund(slot *slotState) {
+	if slot.row.State == job.Running && slot.unsent {
+		s.workers.Refund(workerOf(&slot.row))
+		slot.unsent = false
+	}
+}
+
+// forgetDirty takes a slot out of what is to be written.
+func (s *Shard) forgetDirty(slot *slotState) {
+	if !slot.dirty {
+		return
+	}
+	slot.dirty = false
+	dirty := s.pending.dirty
+	for i := len(dirty) - 1; i >= 0; i-- { // it is mostly the newest
+		if dirty[i] == slot {
+			s.pending.dirty = slices.Delete(dirty, i, i+1)
+			return
+		}
+	}
+}
+
+// Undeliverable says that an assignment could not be given to its worker.
+type Undeliverable struct {
+	Worker WorkerKey
+	Token  Token
+}
+
+func (e Undeliverable) apply(s *Shard) {
+	if slot := s.slots[e.Token.Key]; slot != nil && s.holds(slot, e.Worker, e.Token) {
+		s.lose(slot, job.OutcomeUnclaimed, "the worker was gone before it got the attempt")
+	}
+}
+
+// Abandon gives back what the shard took from the node's workers, before it is
+// thrown away.
+func (s *Shard) Abandon() {
+	for _, slot := range s.slots {
+		s.refund(slot)
+	}
+}
+
+// syncBacklog makes a slot's row in the backlog what it should be: there if the
+// slot is open and either not in memory or too old to be found by a scan.
+func (s *Shard) syncBacklog(b *Batch, slot *slotState) {
+	var want *store.BacklogRow
+	if slot.row.State.Open() && (slot.displaced || slot.row.Key.FireTime < s.openFrom) {
+		row := backlogRow(&slot.row, slot.job.Handler)
+		want = &row
+	}
+	if slot.backlog != nil && (want == nil || *slot.backlog != want.Key) {
+		b.Rows.BacklogDels = append(b.Rows.BacklogDels, *slot.backlog)
+		slot.backlog = nil
+	}
+	if want != nil && (slot.backlog == nil || slot.displaced) {
+		b.Rows.BacklogPuts = append(b.Rows.BacklogPuts, *want)
+		slot.backlog = &want.Key
+	}
+}
+
+// moveOpenFrom moves the place from which open slots are found by a scan, and
+// lists those that it leaves behind. It moves seldom, and only past slots whose
+// rows in the backlog are in this batch or an earlier one.
+func (s *Shard) moveOpenFrom() {
+	if !s.opened || s.now.Sub(s.movedAt) < s.cfg.OpenFromEvery {
+		return
+	}
+	s.movedAt = s.now
+	target := min(s.now.Add(-s.cfg.OpenFromLag), s.watermark)
+	if target <= s.openFrom {
+		return
+	}
+	s.openFrom = target
+	for _, slot := range s.slots {
+		if slot.row.Key.FireTime < target && slot.backlog == nil && slot.row.State.Open() {
+			s.markDirty(slot)
+		}
+	}
+	s.pending.rows.OpenFrom = target
+}

@@ -1,0 +1,75 @@
+package core
+
+import (
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Config holds the bounds and times of a shard.
+type Config struct {
+	// Lease is how long a worker may be silent; HeartbeatEvery is what it is told.
+	Lease          time.Duration
+	HeartbeatEvery time.Duration
+	// LeaseMargin is added before anything is taken from a worker that may not
+	// have heard of a take-over.
+	LeaseMargin time.Duration
+	// TimeoutGrace is how long after an attempt's deadline its own worker may still
+	// report it, before the shard ends it.
+	TimeoutGrace time.Duration
+	// WatermarkEvery is how often the watermark is stored: a proof of life, too.
+	WatermarkEvery time.Duration
+	// OpenFromLag is how far the scan for open slots may reach back; what is older
+	// is listed in the backlog. OpenFromEvery is how often that place moves.
+	OpenFromLag   time.Duration
+	OpenFromEvery time.Duration
+	// OnceWindow and OnceLimit bound the jobs of one fire time that are in memory.
+	OnceWindow time.Duration
+	OnceLimit  int
+	// ReadyLimit bounds the READY slots in memory per handler and priority. The
+	// rest waits in the backlog.
+	ReadyLimit int
+	// PendingLimit bounds the slots that wait to be written. Beyond it the shard
+	// fires nothing until the database has caught up.
+	PendingLimit int
+	// GapChunk bounds how many slots of a gap are made for one batch, so that live
+	// work never waits behind more than that.
+	GapChunk int
+	// PageLimit bounds one read.
+	PageLimit int
+	// Random returns a number in [0, 1), for the jitter of retries.
+	Random func() float64
+}
+
+// DefaultConfig returns the values that the documentation names.
+func DefaultConfig(random func() float64) Config {
+	return Config{
+		Lease:          10 * time.Second,
+		HeartbeatEvery: 2500 * time.Millisecond,
+		LeaseMargin:    time.Second,
+		TimeoutGrace:   2 * time.Second,
+		WatermarkEvery: time.Second,
+		OpenFromLag:    5 * time.Minute,
+		OpenFromEvery:  30 * time.Second,
+		OnceWindow:     15 * time.Minute,
+		OnceLimit:      100_000,
+		ReadyLimit:     5_000,
+		PendingLimit:   20_000,
+		GapChunk:       500,
+		PageLimit:      1_000,
+		Random:         random,
+	}
+}
+
+// The priorities of READY slots. Live work goes before what is made up for.
+const (
+	priorityLive     int32 = 0
+	priorityBackfill int32 = 1
+)
+
+func priorityOf(t job.Trigger) int32 {
+	if t == job.TriggerBackfill {
+		return priorityBackfill
+	}
+	return priorityLive
+}

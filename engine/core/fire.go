@@ -1,0 +1,187 @@
+package core
+
+import (
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// lastKeyOf is the place after every slot of an instant.
+func lastKeyOf(i job.Instant) job.SlotKey {
+	k := job.SlotKey{FireTime: i}
+	for b := range k.UID {
+		k.UID[b] = 0xff
+	}
+	return k
+}
+
+// nextAfter returns the first fire time of a job after an instant and not after
+// its end.
+func (j *jobState) nextAfter(after job.Instant) (job.Instant, bool) {
+	at := j.Schedule.At
+	if j.recurrence != nil {
+		sec, ok := j.recurrence.Next(after.Seconds())
+		if !ok {
+			return 0, false
+		}
+		at = job.AtSecond(sec)
+	} else if j.Schedule.Kind != job.KindOnce || at <= after {
+		return 0, false
+	}
+	if j.EndedAt != 0 && at > j.EndedAt {
+		return 0, false
+	}
+	return at, true
+}
+
+// arm sets a job's timer to its first fire time after an instant. The next time
+// is always computed from the scheduled one, never from when something ran.
+func (s *Shard) arm(j *jobState, after job.Instant) {
+	if !j.live {
+		return
+	}
+	next, ok := j.nextAfter(after)
+	if !ok {
+		j.live = j.recurrence != nil && j.EndedAt == 0 // it stays known until it is deleted
+		j.next = 0
+		return
+	}
+	j.next = next
+	j.timer = s.wheel.Add(next.Milliseconds(), timer{timerFire, j.ref})
+}
+
+// fire makes the slot of a job's due occurrence.
+func (s *Shard) fire(j *jobState) {
+	if !j.live || j.next == 0 || j.next > s.now {
+		return
+	}
+	key := job.SlotKey{FireTime: j.next, UID: j.UID}
+	if s.slots[key] == nil {
+		s.make(j, key, job.TriggerSchedule)
+	}
+	if j.recurrence == nil {
+		j.live = false
+		s.once.inMemory--
+		s.dropJob(j)
+		return
+	}
+	s.arm(j, j.next)
+}
+
+// make makes a slot and claims it at once if a worker has credit and nothing
+// waits before it.
+func (s *Shard) make(j *jobState, key job.SlotKey, trigger job.Trigger) *slotState {
+	slot := s.track(job.Slot{Key: key, Trigger: trigger, State: job.Ready, CreatedAt: s.now}, j)
+	s.observe(slot, Observation{Kind: SlotMade, Trigger: trigger})
+	s.markDirty(slot)
+	s.enqueue(slot)
+	return slot
+}
+
+// track puts a slot into memory.
+func (s *Shard) track(row job.Slot, j *jobState) *slotState {
+	slot := &slotState{row: row, job: j}
+	slot.ref = s.refs.add(slot)
+	s.slots[row.Key] = slot
+	j.open++
+	if row.State == job.Ready {
+		s.queue(j.Handler).counts[priorityOf(row.Trigger)]++
+	}
+	return slot
+}
+
+// untrack removes a slot from memory.
+func (s *Shard) untrack(slot *slotState) {
+	if s.slots[slot.row.Key] != slot {
+		return
+	}
+	s.wheel.Cancel(slot.timer)
+	s.stopRunning(slot)
+	if slot.row.State == job.Ready {
+		s.queue(slot.job.Handler).counts[priorityOf(slot.row.Trigger)]--
+	}
+	slot.queued = false
+	s.refs.remove(slot.ref)
+	delete(s.slots, slot.row.Key)
+	slot.job.open--
+	s.dropJob(slot.job)
+}
+
+// unique returns a fire time for a slot that no schedule asked for: it carries
+// microseconds, so that it is no scheduled one, and is the only one of its kind
+// in the shard.
+func (s *Shard) unique() job.Instant {
+	t := max(s.now, s.lastUnique+1)
+	if t.Whole() {
+		t++
+	}
+	s.lastUnique = t
+	return t
+}
+
+// onceWindow is the part of the jobs of one fire time that is in memory: all
+// those with a place up to to.
+type onceWindow struct {
+	to       job.SlotKey // the end of the last completed refill
+	issued   job.Instant // the end of the one under way: creates up to it stay in memory
+	inMemory int
+}
+
+// keeps reports whether a new job with this fire time belongs into memory.
+func (w *onceWindow) keeps(at job.Instant) bool { return at <= max(w.to.FireTime, w.issued) }
+
+// wants reports whether the window should be refilled.
+func (s *Shard) wantsOnce() bool {
+	ahead := s.once.to.FireTime.Sub(s.now)
+	return s.opened && ahead < s.cfg.OnceWindow/2 && s.once.inMemory < s.cfg.OnceLimit/2
+}
+
+// OnceLoaded answers a read of jobs of one fire time.
+type OnceLoaded struct {
+	Read Read
+	Jobs []job.Job
+}
+
+func (e OnceLoaded) apply(s *Shard) {
+	s.reads.once = false
+	for i := range e.Jobs {
+		s.armOnce(&e.Jobs[i])
+	}
+	if len(e.Jobs) < e.Read.Limit {
+		s.once.to = lastKeyOf(e.Read.Until)
+	} else {
+		last := &e.Jobs[len(e.Jobs)-1]
+		s.once.to = job.SlotKey{FireTime: last.Schedule.At, UID: last.UID}
+	}
+}
+
+// armOnce takes a job of one fire time into memory.
+func (s *Shard) armOnce(j *job.Job) {
+	if s.jobs[j.UID] != nil || s.slots[job.SlotKey{FireTime: j.Schedule.At, UID: j.UID}] != nil {
+		return
+	}
+	if j.Quarantine != "" {
+		return
+	}
+	state, err := s.addJob(j)
+	if err != nil {
+		s.quarantine(j.UID, err.Error())
+		return
+	}
+	state.live = true
+	s.once.inMemory++
+	// The window may have been read late: what is due by now fires now.
+	s.arm(state, j.Schedule.At-1)
+}
+
+// observe attaches something to be counted to a slot's next write.
+func (s *Shard) observe(slot *slotState, o Observation) {
+	o.Handler = slot.job.Handler
+	slot.messages = append(slot.messages, o)
+}
+
+// markDirty lists a slot for the next batch.
+func (s *Shard) markDirty(slot *slotState) {
+	if !slot.dirty {
+		slot.dirty = true
+		s.pending.dirty = append(s.pending.dirty, slot)
+	}
+}

@@ -1,0 +1,255 @@
+package core
+
+import (
+	"container/heap"
+	"fmt"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// gapState is a gap that is being filled: a walk over its occurrences in the
+// order (fire time, uid), of which only the next one of each job is known at a
+// time. A gap of a year costs no more memory than one of a second.
+type gapState struct {
+	store.Gap
+	started bool
+	walk    walkHeap
+	page    []job.Job // jobs of one fire time, in order
+	allOnce bool      // no further page
+	reading bool
+	made    int
+}
+
+// walkHeap orders jobs by their next occurrence in a gap.
+type walkHeap []walkStep
+
+type walkStep struct {
+	at  job.Instant
+	job *jobState
+}
+
+func (h walkHeap) Len() int      { return len(h) }
+func (h walkHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h walkHeap) Less(i, j int) bool {
+	return h.key(i).Less(h.key(j))
+}
+func (h walkHeap) key(i int) job.SlotKey { return job.SlotKey{FireTime: h[i].at, UID: h[i].job.UID} }
+func (h *walkHeap) Push(x any)           { *h = append(*h, x.(walkStep)) }
+func (h *walkHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+// concerns reports whether a gap may owe slots of a job.
+func (g *gapState) concerns(j *jobState) bool {
+	return (g.Key.UID.IsZero() || g.Key.UID == j.UID) && j.EffectiveFrom < g.Key.To &&
+		(j.EndedAt == 0 || j.EndedAt >= g.Cursor.FireTime)
+}
+
+// loadGaps takes up the open gaps, and makes one of the time in which nobody
+// owned the shard.
+func (s *Shard) loadGaps(open []store.Gap, watermark job.Instant) {
+	for _, g := range open {
+		s.gaps = append(s.gaps, &gapState{Gap: g, allOnce: !g.Key.UID.IsZero()})
+	}
+	if s.firedTo > watermark {
+		s.openGap(store.GapKey{To: s.firedTo}, watermark)
+	}
+}
+
+// openGap makes a gap: the next batch records it.
+func (s *Shard) openGap(key store.GapKey, from job.Instant) {
+	g := store.Gap{Key: key, From: from, Cursor: lastKeyOf(from), MadeAt: s.now}
+	s.gaps = append(s.gaps, &gapState{Gap: g, allOnce: !key.UID.IsZero()})
+	s.pending.rows.GapPuts = append(s.pending.rows.GapPuts, g)
+}
+
+func (s *Shard) hasGapWork() bool {
+	return len(s.gaps) > 0 && !s.gaps[0].reading && !s.gaps[0].needsPage()
+}
+
+// needsPage reports whether the walk can't go on without the database.
+func (g *gapState) needsPage() bool { return len(g.page) == 0 && !g.allOnce }
+
+// gapReads asks for the next jobs of one fire time of the oldest gap.
+func (s *Shard) gapReads() []Read {
+	if len(s.gaps) == 0 {
+		return nil
+	}
+	g := s.gaps[0]
+	if g.reading || !g.needsPage() {
+		return nil
+	}
+	g.reading = true
+	return []Read{{Kind: ReadGapOnce, Gap: g.Key, After: g.Cursor, Until: g.Key.To, Limit: s.cfg.PageLimit}}
+}
+
+// GapOnceLoaded answers a read of a gap's jobs of one fire time.
+type GapOnceLoaded struct {
+	Read Read
+	Jobs []job.Job
+}
+
+func (e GapOnceLoaded) apply(s *Shard) {
+	if len(s.gaps) == 0 || s.gaps[0].Key != e.Read.Gap {
+		return
+	}
+	g := s.gaps[0]
+	g.reading, g.page = false, e.Jobs
+	g.allOnce = len(e.Jobs) < e.Read.Limit
+}
+
+// fillGaps makes the next slots of the oldest gap, and moves its cursor in the
+// same batch. It does so only after all live work is in the batch.
+func (s *Shard) fillGaps(b *Batch, room int) {
+	if len(s.pending.dirty) > 0 || !s.hasGapWork() {
+		return
+	}
+	g := s.gaps[0]
+	if !g.started {
+		s.startWalk(g)
+	}
+	from := g.Cursor
+	budget := min(s.cfg.GapChunk, room-b.Rows.Rows())
+	closed := false
+	for n := 0; n < budget; n++ {
+		key, j, ok := s.nextOwed(g)
+		if !ok {
+			closed = !g.needsPage()
+			break
+		}
+		s.makeOwed(g, key, j)
+	}
+	s.writeDirty(b, room+s.cfg.GapChunk)
+	if closed {
+		s.closeGap(g)
+	}
+	if closed || g.Cursor != from {
+		b.Rows.GapMoves = append(b.Rows.GapMoves, store.GapMove{Key: g.Key, From: from, To: g.Cursor, Closed: closed})
+	}
+}
+
+// startWalk finds the next occurrence of every recurring job after the cursor.
+func (s *Shard) startWalk(g *gapState) {
+	g.started = true
+	for _, j := range s.jobs {
+		if j.recurrence != nil && g.concerns(j) {
+			s.pushWalk(g, j, max(g.Cursor.FireTime-job.Second, j.EffectiveFrom))
+		}
+	}
+	heap.Init(&g.walk)
+}
+
+// pushWalk adds a job's first occurrence after an instant that lies beyond the
+// gap's cursor.
+func (s *Shard) pushWalk(g *gapState, j *jobState, after job.Instant) {
+	for {
+		at, ok := j.nextAfter(after)
+		if !ok || at > g.Key.To {
+			return
+		}
+		if g.Cursor.Less(job.SlotKey{FireTime: at, UID: j.UID}) {
+			g.walk = append(g.walk, walkStep{at, j})
+			return
+		}
+		after = at
+	}
+}
+
+// nextOwed takes the next occurrence of the walk. It returns false at its end,
+// and where the database must be asked first.
+func (s *Shard) nextOwed(g *gapState) (job.SlotKey, *job.Job, bool) {
+	if g.needsPage() {
+		return job.SlotKey{}, nil, false
+	}
+	var once job.SlotKey
+	if len(g.page) > 0 {
+		once = job.SlotKey{FireTime: g.page[0].Schedule.At, UID: g.page[0].UID}
+		if len(g.walk) == 0 || once.Less(g.walk.key(0)) {
+			j := &g.page[0]
+			g.page = g.page[1:]
+			return once, j, true
+		}
+	}
+	if len(g.walk) == 0 {
+		return job.SlotKey{}, nil, false
+	}
+	key, j := g.walk.key(0), g.walk[0].job
+	if at, ok := j.nextAfter(key.FireTime); ok && at <= g.Key.To {
+		g.walk[0].at = at
+		heap.Fix(&g.walk, 0)
+	} else {
+		heap.Pop(&g.walk)
+	}
+	return key, &j.Job, true
+}
+
+// makeOwed makes one slot of a gap. What a job that has ended still owes is
+// recorded as cancelled.
+func (s *Shard) makeOwed(g *gapState, key job.SlotKey, j *job.Job) {
+	g.Cursor = key
+	if s.slots[key] != nil || j.Quarantine != "" {
+		return
+	}
+	state, err := s.addJob(j)
+	if err != nil {
+		s.quarantine(j.UID, err.Error())
+		return
+	}
+	g.made++
+	if state.EndedAt == 0 {
+		s.make(state, key, job.TriggerBackfill)
+		return
+	}
+	slot := s.track(job.Slot{Key: key, Trigger: job.TriggerBackfill, State: job.StateNone, CreatedAt: s.now}, state)
+	s.cancel(slot, "its job ended before the slot was made up for")
+}
+
+// closeGap ends a gap and lets go of the jobs that only it needed.
+func (s *Shard) closeGap(g *gapState) {
+	s.gaps = s.gaps[1:]
+	if g.made > 0 {
+		s.note(store.EventGapClosed, g.Key.UID, 0, fmt.Sprintf("made up for %d occurrences of %s to %s", g.made, g.From, g.Key.To))
+	}
+	for _, j := range s.jobs {
+		if j.EndedAt != 0 {
+			s.dropJob(j)
+		}
+	}
+}
+
+// owes reports whether a gap may still need a job that has ended.
+func (s *Shard) owes(j *jobState) bool {
+	for _, g := range s.gaps {
+		if j.recurrence != nil && g.concerns(j) {
+			return true
+		}
+	}
+	return false
+}
+
+// reloadGaps gives up on gaps whose cursor stands elsewhere: somebody else moved
+// it, which only a broken fence allows.
+func (s *Shard) reloadGaps(keys []store.GapKey) {
+	s.fault = fmt.Errorf("the cursor of %d gaps was moved by somebody else", len(keys))
+}
+
+// GapInfo is an open gap, for people.
+type GapInfo struct {
+	store.Gap
+	Made int
+	Age  time.Duration
+}
+
+// Gaps lists the open gaps, the one that is being filled first.
+func (s *Shard) Gaps() []GapInfo {
+	out := make([]GapInfo, len(s.gaps))
+	for i, g := range s.gaps {
+		out[i] = GapInfo{Gap: g.Gap, Made: g.made, Age: s.now.Sub(g.From)}
+	}
+	return out
+}

@@ -1,0 +1,79 @@
+package core
+
+import (
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// SlotInfo is what the owner knows of a slot in its memory.
+type SlotInfo struct {
+	Slot       job.Slot
+	Job        job.Job
+	StartedAt  job.Instant
+	Progress   Progress
+	LeaseUntil job.Instant
+	Ahead      int  // slots that are queued before it, roughly
+	Unstored   bool // not durable yet
+}
+
+// Slot returns what is known of a slot in memory.
+func (s *Shard) Slot(key job.SlotKey) (SlotInfo, bool) {
+	slot := s.slots[key]
+	if slot == nil {
+		return SlotInfo{}, false
+	}
+	info := SlotInfo{Slot: slot.row, Job: slot.job.Job, StartedAt: slot.started, Progress: slot.progress, Unstored: !slot.stored}
+	if worker := s.workers.Get(slot.row.Worker); worker != nil && slot.row.State == job.Running && worker.Key == workerOf(&slot.row) {
+		info.LeaseUntil = worker.LeaseUntil
+	}
+	if slot.queued {
+		info.Ahead = len(s.queue(slot.job.Handler).ready) - 1
+	}
+	return info, true
+}
+
+// Stats is a shard in numbers.
+type Stats struct {
+	Jobs, Ready, Running, Backlog, Timers, Gaps int
+	OldestReady                                 job.Instant // fire time of the oldest slot that waits for a worker; zero: none
+	FiredTo                                     job.Instant
+}
+
+// Stats counts what is in memory.
+func (s *Shard) Stats() Stats {
+	st := Stats{Jobs: len(s.jobs), Timers: s.wheel.Len(), Gaps: len(s.gaps), FiredTo: s.firedTo}
+	for _, set := range s.running {
+		st.Running += len(set)
+	}
+	for _, q := range s.queues {
+		for p := range q.counts {
+			st.Ready += q.counts[p]
+			st.Backlog += q.waiting[p].rows
+		}
+		if slot := q.peek(); slot != nil && (st.OldestReady == 0 || slot.row.Key.FireTime < st.OldestReady) {
+			st.OldestReady = slot.row.Key.FireTime
+		}
+	}
+	return st
+}
+
+// Running returns how many attempts of the shard run.
+func (s *Shard) Running() int {
+	n := 0
+	for _, set := range s.running {
+		n += len(set)
+	}
+	return n
+}
+
+// Holders lists the attempts that workers hold, or were told to.
+func (s *Shard) Holders() map[WorkerKey][]Token {
+	out := make(map[WorkerKey][]Token, len(s.running))
+	for key, set := range s.running {
+		for slot := range set {
+			if !slot.unsent {
+				out[key] = append(out[key], s.token(slot))
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,95 @@
+package core
+
+import (
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/shard"
+)
+
+// WorkerKey names one start of a worker's process.
+type WorkerKey struct{ ID, Incarnation string }
+
+// Token names an attempt and proves the right to report on it.
+type Token struct {
+	Shard   shard.ID
+	Key     job.SlotKey
+	Attempt int32
+	Epoch   shard.Epoch // of the claim
+}
+
+// Message is what a shard has to say to somebody.
+type Message interface{ isMessage() }
+
+// Assign hands an attempt to a worker.
+type Assign struct {
+	Worker   WorkerKey
+	Token    Token
+	Job      *job.Job
+	Trigger  job.Trigger
+	Failures int32
+}
+
+// Ack answers a result.
+type Ack struct {
+	Worker   WorkerKey
+	Token    Token
+	Accepted bool
+	Why      string
+}
+
+// StopReason says why an attempt must stop.
+type StopReason int8
+
+// The reasons.
+const (
+	StopCancelled StopReason = iota + 1
+	StopTimedOut
+	StopLeaseLost
+)
+
+// Stop tells a worker that an attempt must stop.
+type Stop struct {
+	Worker WorkerKey
+	Token  Token
+	Reason StopReason
+}
+
+// Reply answers a request of the API. Exactly one of the fields beside Tag is
+// set.
+type Reply struct {
+	Tag      uint64
+	Job      *job.Job     // created, or ended
+	Existing *job.Job     // stood in the way of a create
+	Slot     *job.Slot    // made, or cancelled
+	Earlier  *job.SlotKey // the slot that the same request made before
+	Err      error
+}
+
+// Observation is something that happened and is to be counted, once.
+type Observation struct {
+	Kind     ObservationKind
+	Handler  string
+	Trigger  job.Trigger
+	Outcome  job.Outcome
+	State    job.State
+	Lateness time.Duration
+}
+
+// ObservationKind says what an Observation tells.
+type ObservationKind int8
+
+// The kinds.
+const (
+	SlotMade       ObservationKind = iota + 1 // Trigger
+	AttemptStarted                            // Lateness, of a first attempt
+	AttemptEnded                              // Outcome
+	SlotFinished                              // State
+	ResultRefused
+)
+
+func (Assign) isMessage()      {}
+func (Ack) isMessage()         {}
+func (Stop) isMessage()        {}
+func (Reply) isMessage()       {}
+func (Observation) isMessage() {}

@@ -1,0 +1,310 @@
+package core
+
+import (
+	"github.com/carillon-scheduler/carillon/engine/wheel"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/schedule"
+	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Shard is the state machine of one shard under one epoch. Its methods must be
+// called by one goroutine at a time.
+type Shard struct {
+	cfg     Config
+	proof   shard.Proof
+	workers *Workers
+
+	now       job.Instant // of the latest step
+	firedTo   job.Instant // everything up to it has its slot, in memory or in a gap
+	watermark job.Instant // the newest that a batch carried
+	openFrom  job.Instant
+	opened    bool // the gap of the time before the take-over is durable
+	behind    bool // too much waits to be written: nothing is fired
+
+	wheel   *wheel.Wheel[timer]
+	expired []timer // reused
+	jobs    map[job.UID]*jobState
+	slots   map[job.SlotKey]*slotState
+	running map[WorkerKey]map[*slotState]struct{}
+	queues  map[string]*queue
+	refs    refTable
+	gaps    []*gapState
+	once    onceWindow
+	reads   readState
+
+	lastUnique job.Instant // the newest fire time with microseconds
+	eventSeq   int64
+	markedAt   job.Instant // when the watermark was last carried
+	movedAt    job.Instant // when openFrom was last moved
+
+	pending  pending
+	inflight *Batch
+	outbox   []Message // may leave at once
+	fault    error     // an impossible step: the shard must be loaded anew
+}
+
+// jobState is a job in memory.
+type jobState struct {
+	job.Job
+	recurrence schedule.Recurrence // of the recurring kinds
+	ref        uint32
+	timer      wheel.Timer
+	next       job.Instant // what the timer is set to
+	live       bool        // fires by its schedule
+	open       int         // its slots in memory
+	held       bool        // a create that isn't durable yet
+}
+
+// slotState is a slot in memory, and what the database holds of it.
+type slotState struct {
+	row job.Slot
+	job *jobState
+	ref uint32
+
+	stored        bool // the database has a row
+	storedState   job.State
+	storedAttempt int32
+	dirty         bool
+	messages      []Message         // leave with the next write
+	backlog       *store.BacklogKey // the row that the database has in the backlog
+	displaced     bool              // leaves memory once written
+	ended         []job.Attempt     // attempts that ended since, without ending the slot
+
+	timer    wheel.Timer
+	queued   bool
+	unsent   bool // claimed, but its worker doesn't know yet
+	attested bool // its worker is known to hold it
+	started  job.Instant
+	progress Progress
+}
+
+// Progress is how far a handler says it is.
+type Progress struct {
+	Done, Total int64
+	Note        string
+}
+
+// timerKind says what a timer is for.
+type timerKind uint8
+
+const (
+	timerFire    timerKind = iota + 1 // of a job: its next occurrence
+	timerReady                        // of a slot: its not-before instant
+	timerTimeout                      // of a slot: its attempt's end
+	timerAttest                       // of a slot: nobody vouched for it
+)
+
+// timer is what the wheel holds: a kind and an index, no pointer.
+type timer struct {
+	kind timerKind
+	ref  uint32
+}
+
+// refTable gives jobs and slots small numbers, so that a timer needs no pointer.
+type refTable struct {
+	items []any
+	free  []uint32
+}
+
+func (t *refTable) add(x any) uint32 {
+	if n := len(t.free); n > 0 {
+		ref := t.free[n-1]
+		t.free = t.free[:n-1]
+		t.items[ref] = x
+		return ref
+	}
+	t.items = append(t.items, x)
+	return uint32(len(t.items) - 1)
+}
+
+func (t *refTable) remove(ref uint32) {
+	t.items[ref] = nil
+	t.free = append(t.free, ref)
+}
+
+// New builds a shard from what its take-over and its load returned. Nothing fires
+// before the first batch is committed: it makes a gap of the time since the
+// watermark.
+func New(cfg Config, owned store.Owned, loaded store.Loaded, workers *Workers, now job.Instant) *Shard {
+	s := &Shard{
+		cfg: cfg, proof: owned.Proof, workers: workers,
+		now: now, firedTo: max(now, owned.Watermark), watermark: owned.Watermark, openFrom: owned.OpenFrom,
+		wheel: wheel.New[timer](now.Milliseconds()),
+		jobs:  map[job.UID]*jobState{}, slots: map[job.SlotKey]*slotState{},
+		running: map[WorkerKey]map[*slotState]struct{}{}, queues: map[string]*queue{},
+		movedAt: now, lastUnique: now,
+	}
+	s.note(store.EventShardTaken, job.UID{}, 0, "epoch taken over")
+	s.loadGaps(loaded.Gaps, owned.Watermark)
+	for i := range loaded.Recurring {
+		s.loadJob(&loaded.Recurring[i])
+	}
+	for _, c := range loaded.Backlog {
+		q := s.queue(c.Handler)
+		if c.Priority == priorityLive || c.Priority == priorityBackfill {
+			q.waiting[c.Priority] = backlogStats{rows: c.Rows, wakeAt: c.WakeAt}
+		}
+	}
+	for i := range loaded.Claimed {
+		s.adopt(loaded.Claimed[i].Slot, &loaded.Claimed[i].Job, true)
+	}
+	for i := range loaded.Open {
+		s.adopt(loaded.Open[i].Slot, &loaded.Open[i].Job, false)
+	}
+	s.once = onceWindow{to: lastKeyOf(s.firedTo)}
+	s.pending.opening, s.reads.inboxWanted = true, true
+	return s
+}
+
+// Proof returns the shard's proof of ownership.
+func (s *Shard) Proof() shard.Proof { return s.proof }
+
+// Live reports whether the shard fires.
+func (s *Shard) Live() bool { return s.opened }
+
+// loadJob arms a recurring job, or sets it aside if its row can't be used.
+func (s *Shard) loadJob(j *job.Job) {
+	if j.Quarantine != "" {
+		s.quarantine(j.UID, j.Quarantine)
+		return
+	}
+	state, err := s.addJob(j)
+	if err != nil {
+		s.quarantine(j.UID, "its stored schedule can't be used: "+err.Error())
+		return
+	}
+	state.live = state.EndedAt == 0
+	s.arm(state, max(s.firedTo, state.EffectiveFrom))
+}
+
+// addJob puts a job into memory, if it isn't there.
+func (s *Shard) addJob(j *job.Job) (*jobState, error) {
+	if state := s.jobs[j.UID]; state != nil {
+		return state, nil
+	}
+	state := &jobState{Job: *j}
+	if j.Schedule.Kind.Recurring() {
+		r, err := j.Schedule.Recurrence()
+		if err != nil {
+			return nil, err
+		}
+		state.recurrence = r
+	}
+	state.ref = s.refs.add(state)
+	s.jobs[j.UID] = state
+	return state, nil
+}
+
+// dropJob removes a job from memory that nothing needs any more.
+func (s *Shard) dropJob(j *jobState) {
+	if j.live || j.open > 0 || j.held || s.jobs[j.UID] != j || s.owes(j) {
+		return
+	}
+	s.wheel.Cancel(j.timer)
+	s.refs.remove(j.ref)
+	delete(s.jobs, j.UID)
+}
+
+// quarantine sets a job aside: it fires no more, and its slots stay as they are.
+func (s *Shard) quarantine(uid job.UID, reason string) {
+	reason = job.CleanText([]byte(reason), job.MaxErrorBytes)
+	s.pending.rows.Quarantines = append(s.pending.rows.Quarantines, store.JobQuarantine{UID: uid, Reason: reason})
+	s.note(store.EventJobQuarantined, uid, 0, reason)
+	if j := s.jobs[uid]; j != nil {
+		j.live, j.Quarantine = false, reason
+		s.wheel.Cancel(j.timer)
+		s.dropJob(j)
+	}
+}
+
+func (s *Shard) queue(handler string) *queue {
+	q := s.queues[handler]
+	if q == nil {
+		q = &queue{}
+		s.queues[handler] = q
+	}
+	return q
+}
+
+// note appends an event to the next batch.
+func (s *Shard) note(kind store.EventKind, uid job.UID, fire job.Instant, detail string) {
+	s.eventSeq++
+	s.pending.rows.Events = append(s.pending.rows.Events,
+		store.Event{Seq: s.eventSeq, At: s.now, Kind: kind, Job: uid, Fire: fire, Detail: detail})
+}
+
+// Event is something that happens to a shard.
+type Event interface{ apply(s *Shard) }
+
+// Tick is the event in which nothing happens but time.
+type Tick struct{}
+
+func (Tick) apply(*Shard) {}
+
+// Step moves the shard to now, which fires what is due, and applies the event.
+// Time never goes back: an earlier now counts as the latest one.
+func (s *Shard) Step(now job.Instant, e Event) {
+	s.now = max(s.now, now)
+	s.advance()
+	e.apply(s)
+}
+
+// Messages returns what may leave at once, and forgets it.
+func (s *Shard) Messages() []Message {
+	out := s.outbox
+	s.outbox = nil
+	return out
+}
+
+// advance fires everything that is due.
+func (s *Shard) advance() {
+	if !s.opened {
+		return
+	}
+	tick := s.now.Milliseconds()
+	if job.Instant(tick*1000) > s.now {
+		tick-- // the tick that has fully passed
+	}
+	const step = 1024
+	s.behind = false
+	for more := true; more; {
+		if len(s.pending.dirty) >= s.cfg.PendingLimit {
+			s.behind = true
+			return
+		}
+		s.expired, more = s.wheel.Advance(tick, step, s.expired[:0])
+		for _, t := range s.expired {
+			s.expire(t)
+		}
+	}
+	s.firedTo = max(s.firedTo, job.Instant(tick*1000))
+}
+
+func (s *Shard) expire(t timer) {
+	switch x := s.refs.items[t.ref].(type) {
+	case *jobState:
+		s.fire(x)
+	case *slotState:
+		switch t.kind {
+		case timerReady:
+			s.enqueue(x)
+		case timerTimeout:
+			s.timeOut(x)
+		case timerAttest:
+			s.unattested(x)
+		}
+	}
+}
+
+// NextWake returns when the shard wants to step if nothing else happens.
+func (s *Shard) NextWake() job.Instant {
+	if !s.opened {
+		return job.MaxInstant // the first batch wakes it
+	}
+	wake := s.markedAt.Add(s.cfg.WatermarkEvery)
+	if at, ok := s.wheel.Next(); ok && !s.behind {
+		wake = min(wake, job.Instant(at)*1000)
+	}
+	return wake
+}

@@ -1,0 +1,456 @@
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// enqueue gives a READY slot its way on: a claim now, a place in the queue, a
+// timer, or the backlog.
+func (s *Shard) enqueue(slot *slotState) {
+	if slot.row.State != job.Ready || slot.queued {
+		return
+	}
+	q, p := s.queue(slot.job.Handler), priorityOf(slot.row.Trigger)
+	switch {
+	case slot.job.Quarantine != "":
+		return // waits until the job is looked at
+	case q.counts[p] > s.cfg.ReadyLimit, !slot.stored && q.waiting[p].due(s.now):
+		s.displace(slot)
+	case slot.row.NotBefore > s.now:
+		slot.timer = s.wheel.Add(slot.row.NotBefore.Milliseconds(), timer{timerReady, slot.ref})
+	case q.peek() != nil || !s.claim(slot):
+		q.push(slot)
+	}
+}
+
+// Waiting reports whether a slot of the handler waits for a worker.
+func (s *Shard) Waiting(handler string) bool {
+	q := s.queues[handler]
+	return q != nil && q.peek() != nil
+}
+
+// Dispatch claims the first waiting slot of a handler for a worker with credit.
+func (s *Shard) Dispatch(handler string) bool {
+	q := s.queues[handler]
+	if q == nil || !s.opened {
+		return false
+	}
+	slot := q.peek()
+	return slot != nil && s.claim(slot)
+}
+
+// claim makes a READY slot a worker's. The worker hears of it once the claim is
+// durable.
+func (s *Shard) claim(slot *slotState) bool {
+	worker := s.workers.take(slot.job.Handler)
+	if worker == nil {
+		return false
+	}
+	slot.queued = false
+	row := &slot.row
+	s.setState(slot, job.Running)
+	row.Attempt++
+	row.Epoch, row.Worker, row.Incarnation = s.proof.Epoch, worker.Key.ID, worker.Key.Incarnation
+	row.ClaimedAt, row.StartedAt, row.FinishedAt = s.now, 0, 0
+	row.Deadline = s.now.Add(slot.job.Timeout)
+	slot.started, slot.progress = 0, Progress{}
+	slot.unsent, slot.attested = true, true
+	s.startRunning(slot, worker.Key)
+	slot.timer = s.wheel.Add(row.Deadline.Add(s.cfg.TimeoutGrace).Milliseconds(), timer{timerTimeout, slot.ref})
+	slot.messages = append(slot.messages, Assign{
+		Worker: worker.Key, Token: s.token(slot), Job: &slot.job.Job, Trigger: row.Trigger, Failures: row.Failures,
+	})
+	s.markDirty(slot)
+	return true
+}
+
+func (s *Shard) token(slot *slotState) Token {
+	return Token{Shard: s.proof.Shard, Key: slot.row.Key, Attempt: slot.row.Attempt, Epoch: slot.row.Epoch}
+}
+
+// setState is the one door through which a slot changes its state. A change that
+// the states' table doesn't know is a fault of this program: it must not reach
+// the database, and the shard is loaded anew.
+func (s *Shard) setState(slot *slotState, next job.State) {
+	from := slot.row.State
+	if !from.CanBecome(next) {
+		s.fault = fmt.Errorf("slot %s of job %s can't go from %v to %v", slot.row.Key.FireTime, slot.row.Key.UID, from, next)
+		return
+	}
+	q, p := s.queue(slot.job.Handler), priorityOf(slot.row.Trigger)
+	if from == job.Ready {
+		q.counts[p]--
+	}
+	if next == job.Ready {
+		q.counts[p]++
+	}
+	s.wheel.Cancel(slot.timer)
+	slot.timer = 0
+	slot.row.State = next
+	if next != job.Running {
+		s.stopRunning(slot)
+	}
+}
+
+func (s *Shard) startRunning(slot *slotState, key WorkerKey) {
+	set := s.running[key]
+	if set == nil {
+		set = map[*slotState]struct{}{}
+		s.running[key] = set
+	}
+	set[slot] = struct{}{}
+}
+
+func (s *Shard) stopRunning(slot *slotState) {
+	key := workerOf(&slot.row)
+	if set := s.running[key]; set != nil {
+		delete(set, slot)
+		if len(set) == 0 {
+			delete(s.running, key)
+		}
+	}
+}
+
+func workerOf(row *job.Slot) WorkerKey { return WorkerKey{row.Worker, row.Incarnation} }
+
+// ending is what an attempt came to.
+type ending struct {
+	outcome    job.Outcome
+	code, text string
+	result     []byte
+	startedAt  job.Instant
+	permanent  bool
+	retryAfter time.Duration // zero: by the policy
+}
+
+// end ends the running attempt of a slot, and decides what follows.
+func (s *Shard) end(slot *slotState, e ending) {
+	row := &slot.row
+	if e.startedAt == 0 {
+		e.startedAt = slot.started
+	}
+	if e.startedAt != 0 {
+		row.StartedAt = e.startedAt
+		if row.Attempt == 1 {
+			s.observe(slot, Observation{Kind: AttemptStarted, Trigger: row.Trigger, Lateness: e.startedAt.Sub(row.Key.FireTime)})
+		}
+	}
+	s.observe(slot, Observation{Kind: AttemptEnded, Outcome: e.outcome})
+	row.Outcome, row.ErrorCode, row.ErrorText = e.outcome, e.code, e.text
+	if e.outcome.CountsAsFailure() {
+		row.Failures++
+	}
+	row.FinishedAt = s.now
+	switch {
+	case e.outcome == job.OutcomeSucceeded:
+		row.Result = e.result
+		s.finish(slot, job.Succeeded)
+	case e.outcome == job.OutcomeCancelled, slot.job.EndedAt != 0 && !e.outcome.CountsAsFailure():
+		s.finish(slot, job.Cancelled)
+	case e.outcome.CountsAsFailure() && (e.permanent || row.Failures >= slot.job.Retry.MaxAttempts):
+		s.die(slot)
+	case slot.job.EndedAt != 0:
+		s.finish(slot, job.Cancelled) // its job was deleted: it isn't tried again
+	default:
+		s.retry(slot, e)
+	}
+}
+
+// finish makes a slot final.
+func (s *Shard) finish(slot *slotState, state job.State) {
+	s.setState(slot, state)
+	slot.row.FinishedAt = s.now
+	slot.row.NotBefore, slot.row.Deadline = 0, 0
+	s.observe(slot, Observation{Kind: SlotFinished, State: state})
+	s.markDirty(slot)
+}
+
+// die makes a slot a dead letter.
+func (s *Shard) die(slot *slotState) {
+	s.finish(slot, job.Dead)
+	s.note(store.EventDeadLetter, slot.row.Key.UID, slot.row.Key.FireTime, slot.row.ErrorText)
+}
+
+// retry makes a slot READY again: at once where no failure is counted, else after
+// the policy's delay.
+func (s *Shard) retry(slot *slotState, e ending) {
+	row := &slot.row
+	s.setState(slot, job.Ready)
+	slot.ended = append(slot.ended, row.NewestAttempt())
+	row.FinishedAt, row.Deadline, row.NotBefore = 0, 0, 0
+	if row.Outcome.CountsAsFailure() {
+		delay := e.retryAfter
+		if delay <= 0 {
+			delay = slot.job.Retry.Delay(row.Failures, s.cfg.Random())
+		}
+		row.NotBefore = s.now.Add(delay)
+	}
+	s.markDirty(slot)
+	s.enqueue(slot)
+}
+
+// timeOut ends an attempt whose worker said nothing of its deadline.
+func (s *Shard) timeOut(slot *slotState) {
+	if slot.row.State != job.Running {
+		return
+	}
+	s.stop(slot, StopTimedOut)
+	s.end(slot, ending{outcome: job.OutcomeTimedOut, code: "timeout",
+		text: fmt.Sprintf("the attempt ran longer than %s and its worker did not end it", slot.job.Timeout)})
+}
+
+// unattested takes back an attempt that nobody vouched for after a take-over.
+func (s *Shard) unattested(slot *slotState) {
+	if slot.row.State == job.Running && !slot.attested {
+		s.lose(slot, job.OutcomeUnclaimed, "no worker vouched for the attempt after the shard changed its owner")
+	}
+}
+
+// lose takes an attempt from its worker.
+func (s *Shard) lose(slot *slotState, outcome job.Outcome, why string) {
+	s.note(store.EventAttemptLost, slot.row.Key.UID, slot.row.Key.FireTime,
+		fmt.Sprintf("attempt %d of worker %s: %s", slot.row.Attempt, slot.row.Worker, why))
+	s.end(slot, ending{outcome: outcome, code: "lease_lost", text: why})
+}
+
+// stop tells a slot's worker, after the slot's next write, to stop.
+func (s *Shard) stop(slot *slotState, reason StopReason) {
+	slot.messages = append(slot.messages, Stop{Worker: workerOf(&slot.row), Token: s.token(slot), Reason: reason})
+}
+
+// WorkerLost says that a worker holds nothing any more but what is listed. Lost
+// attempts count as failures if Expired, which means that the lease ran out or
+// that the process died; else nobody ever ran them.
+type WorkerLost struct {
+	Worker  WorkerKey
+	Holds   map[job.SlotKey]int32 // the attempts that it still holds
+	Expired bool
+}
+
+func (e WorkerLost) apply(s *Shard) {
+	outcome, why := job.OutcomeUnclaimed, "the worker never got the attempt"
+	if e.Expired {
+		outcome, why = job.OutcomeLeaseLost, "the worker's lease ended"
+	}
+	for slot := range s.running[e.Worker] {
+		if attempt, holds := e.Holds[slot.row.Key]; holds && attempt == slot.row.Attempt {
+			continue
+		}
+		if !slot.unsent {
+			s.lose(slot, outcome, why)
+		}
+	}
+}
+
+// Attest asks whether a worker's attempt is still its own, and renews it if so.
+func (s *Shard) Attest(worker WorkerKey, t Token) bool {
+	slot := s.slots[t.Key]
+	if slot == nil || !s.holds(slot, worker, t) {
+		return false
+	}
+	slot.attested = true
+	s.wheel.Cancel(slot.timer)
+	slot.timer = s.wheel.Add(slot.row.Deadline.Add(s.cfg.TimeoutGrace).Milliseconds(), timer{timerTimeout, slot.ref})
+	return true
+}
+
+// holds reports whether the token is the whole token of the slot's live attempt.
+func (s *Shard) holds(slot *slotState, worker WorkerKey, t Token) bool {
+	row := &slot.row
+	return row.State == job.Running && row.Attempt == t.Attempt && row.Epoch == t.Epoch && workerOf(row) == worker
+}
+
+// Started says that a handler's first line ran.
+type Started struct {
+	Worker WorkerKey
+	Token  Token
+	At     job.Instant
+}
+
+func (e Started) apply(s *Shard) {
+	if slot := s.slots[e.Token.Key]; slot != nil && s.holds(slot, e.Worker, e.Token) {
+		slot.started = e.At
+	}
+}
+
+// Progressed says how far a handler is.
+type Progressed struct {
+	Worker   WorkerKey
+	Token    Token
+	Progress Progress
+}
+
+func (e Progressed) apply(s *Shard) {
+	if slot := s.slots[e.Token.Key]; slot != nil && s.holds(slot, e.Worker, e.Token) {
+		slot.progress = e.Progress
+	}
+}
+
+// Result says what an attempt came to, in its worker's words.
+type Result struct {
+	Worker     WorkerKey
+	Token      Token
+	Outcome    job.Outcome
+	StartedAt  job.Instant
+	Document   []byte
+	Code       string
+	Text       []byte
+	Permanent  bool
+	RetryAfter time.Duration
+}
+
+func (e Result) apply(s *Shard) {
+	slot := s.slots[e.Token.Key]
+	switch {
+	case slot == nil:
+		s.holdResult(e) // the database knows
+	case s.holds(slot, e.Worker, e.Token):
+		s.accept(slot, e)
+	case s.acceptsLate(&slot.row, e):
+		s.acceptLate(slot, e)
+	default:
+		s.refuse(e, slot.row.State)
+	}
+}
+
+// accept ends the live attempt as its worker says.
+func (s *Shard) accept(slot *slotState, e Result) {
+	slot.messages = append(slot.messages, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
+	s.end(slot, s.endingOf(slot, e))
+}
+
+// endingOf makes a worker's words storable: whatever they are, the end of the
+// attempt is recorded.
+func (s *Shard) endingOf(slot *slotState, e Result) ending {
+	out := ending{
+		outcome: e.Outcome, startedAt: e.StartedAt, permanent: e.Permanent, retryAfter: min(e.RetryAfter, job.MaxDuration),
+		code: job.CleanText([]byte(e.Code), job.MaxNameLength), text: job.CleanText(e.Text, job.MaxErrorBytes),
+		result: e.Document,
+	}
+	if out.outcome == job.OutcomeCancelled {
+		// The slot wasn't cancelled, or the token would be stale: the worker gave up.
+		out.outcome = job.OutcomeReleased
+	}
+	if out.outcome != job.OutcomeSucceeded || len(e.Document) == 0 {
+		return out
+	}
+	if err := job.CheckDocument(e.Document); err != nil {
+		out.result = nil
+		out.text = "the handler succeeded; its result was left out, since it " + err.Error()
+		s.note(store.EventDocumentChanged, slot.row.Key.UID, slot.row.Key.FireTime, out.text)
+	}
+	return out
+}
+
+// acceptsLate reports whether a success may be taken although the lease was lost:
+// nobody has claimed the slot since, so the work need not be done again.
+func (s *Shard) acceptsLate(row *job.Slot, e Result) bool {
+	lost := row.Outcome == job.OutcomeLeaseLost || row.Outcome == job.OutcomeUnclaimed
+	waits := row.State == job.Ready || row.State == job.Dead
+	return waits && lost && e.Outcome == job.OutcomeSucceeded &&
+		row.Attempt == e.Token.Attempt && row.Epoch == e.Token.Epoch && workerOf(row) == e.Worker
+}
+
+func (s *Shard) acceptLate(slot *slotState, e Result) {
+	end := s.endingOf(slot, e)
+	row := &slot.row
+	row.Outcome, row.ErrorCode, row.ErrorText, row.Result = end.outcome, end.code, end.text, end.result
+	if end.startedAt != 0 {
+		row.StartedAt = end.startedAt
+	}
+	slot.messages = append(slot.messages, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
+	s.observe(slot, Observation{Kind: AttemptEnded, Outcome: end.outcome})
+	slot.queued = false
+	s.finish(slot, job.Succeeded)
+}
+
+// refuse answers a result whose attempt is no longer its worker's, and records
+// it.
+func (s *Shard) refuse(e Result, state job.State) {
+	why := fmt.Sprintf("attempt %d is no longer the worker's; the slot is %v", e.Token.Attempt, state)
+	late := e.Outcome.String()
+	if len(e.Text) > 0 {
+		late += ": " + job.CleanText(e.Text, job.MaxErrorBytes)
+	}
+	s.pending.rows.Lates = append(s.pending.rows.Lates, store.LateResult{Key: e.Token.Key, Attempt: e.Token.Attempt, Text: late})
+	s.note(store.EventLateResult, e.Token.Key.UID, e.Token.Key.FireTime,
+		fmt.Sprintf("attempt %d of worker %s reported %s", e.Token.Attempt, e.Worker.ID, late))
+	s.pending.messages = append(s.pending.messages,
+		Ack{Worker: e.Worker, Token: e.Token, Why: why},
+		Observation{Kind: ResultRefused, Outcome: e.Outcome})
+}
+
+// resolveResult decides about a result whose slot was not in memory, now that the
+// database's row is known.
+func (s *Shard) resolveResult(e Result, found *store.SlotOf) {
+	if s.slots[e.Token.Key] != nil {
+		e.apply(s) // it came to memory meanwhile
+		return
+	}
+	if found == nil {
+		s.refuse(e, job.StateNone)
+		return
+	}
+	row := &found.Slot
+	ended := row.Attempt == e.Token.Attempt && workerOf(row) == e.Worker && row.Outcome == e.Outcome
+	switch {
+	case ended && (row.State.Final() || row.State == job.Dead):
+		// Its own result, sent again because the answer was lost.
+		s.outbox = append(s.outbox, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
+	case s.acceptsLate(row, e):
+		if slot := s.adopt(*row, &found.Job, true); slot != nil {
+			s.acceptLate(slot, e)
+		}
+	default:
+		s.refuse(e, row.State)
+	}
+}
+
+// adopt takes a slot of the database into memory as it stands. inBacklog says
+// that it has, or may have, a row in the backlog: deleting one that isn't there is
+// harmless.
+func (s *Shard) adopt(row job.Slot, j *job.Job, inBacklog bool) *slotState {
+	if slot := s.slots[row.Key]; slot != nil {
+		return slot
+	}
+	state, err := s.addJob(j)
+	if err != nil {
+		s.quarantine(j.UID, "its stored schedule can't be used: "+err.Error())
+		return nil
+	}
+	slot := s.track(row, state)
+	slot.stored, slot.storedState, slot.storedAttempt = true, row.State, row.Attempt
+	if inBacklog {
+		key := backlogRow(&row, state.Handler).Key
+		slot.backlog = &key
+	}
+	switch row.State {
+	case job.Ready:
+		if state.EndedAt != 0 {
+			s.cancel(slot, "its job ended")
+		} else {
+			s.enqueue(slot)
+		}
+	case job.Running:
+		s.startRunning(slot, workerOf(&row))
+		until := s.now.Add(s.cfg.Lease + s.cfg.LeaseMargin)
+		slot.timer = s.wheel.Add(until.Milliseconds(), timer{timerAttest, slot.ref})
+	}
+	return slot
+}
+
+// cancel ends a slot that is not final.
+func (s *Shard) cancel(slot *slotState, why string) {
+	row := &slot.row
+	if row.State == job.Running {
+		s.stop(slot, StopCancelled)
+		row.Outcome = job.OutcomeCancelled
+	}
+	row.ErrorCode, row.ErrorText = "cancelled", why
+	slot.queued = false
+	s.finish(slot, job.Cancelled)
+}

@@ -1,0 +1,141 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Workers is what a node knows of the workers that are connected to it, and of
+// the work that they ask for. It belongs to the node and is shared by its shards,
+// which all run in the node's one loop.
+type Workers struct {
+	byID   map[string]*Worker
+	pools  map[string]*pool
+	paused bool
+}
+
+// Worker is one connected, or lately connected, worker.
+type Worker struct {
+	Key        WorkerKey
+	Handlers   []string
+	Capacity   int
+	LeaseUntil job.Instant
+	Draining   bool
+	credit     int
+	pools      []*pool
+}
+
+// pool is the workers of one handler.
+type pool struct {
+	workers []*Worker
+	next    int // where the search for credit begins
+	free    int // workers with credit
+}
+
+// NewWorkers returns an empty registry.
+func NewWorkers() *Workers {
+	return &Workers{byID: map[string]*Worker{}, pools: map[string]*pool{}}
+}
+
+// Join adds a worker, or takes it back after a broken stream, with the credit
+// that it says it has.
+func (w *Workers) Join(key WorkerKey, handlers []string, capacity, credit int, leaseUntil job.Instant) *Worker {
+	w.Remove(key.ID)
+	worker := &Worker{Key: key, Handlers: handlers, Capacity: capacity, LeaseUntil: leaseUntil}
+	for _, h := range handlers {
+		p := w.pools[h]
+		if p == nil {
+			p = &pool{}
+			w.pools[h] = p
+		}
+		p.workers = append(p.workers, worker)
+		worker.pools = append(worker.pools, p)
+	}
+	w.byID[key.ID] = worker
+	worker.addCredit(min(credit, capacity))
+	return worker
+}
+
+// Remove forgets a worker.
+func (w *Workers) Remove(id string) {
+	worker := w.byID[id]
+	if worker == nil {
+		return
+	}
+	worker.addCredit(-worker.credit)
+	for i, p := range worker.pools {
+		p.workers = slices.DeleteFunc(p.workers, func(o *Worker) bool { return o == worker })
+		p.next = 0
+		if len(p.workers) == 0 {
+			delete(w.pools, worker.Handlers[i])
+		}
+	}
+	delete(w.byID, id)
+}
+
+// Get returns the worker with this id, or nil.
+func (w *Workers) Get(id string) *Worker { return w.byID[id] }
+
+// All returns every worker.
+func (w *Workers) All() map[string]*Worker { return w.byID }
+
+// AddCredit lets a worker take n more attempts, never more than its capacity.
+func (w *Workers) AddCredit(worker *Worker, n int) {
+	worker.addCredit(min(n, worker.Capacity-worker.credit))
+}
+
+// Refund gives back the credit of an attempt that was never sent.
+func (w *Workers) Refund(key WorkerKey) {
+	if worker := w.byID[key.ID]; worker != nil && worker.Key == key {
+		w.AddCredit(worker, 1)
+	}
+}
+
+// Silence takes all credit from a worker whose stream is gone or that drains.
+func (w *Workers) Silence(worker *Worker) { worker.addCredit(-worker.credit) }
+
+// Pause stops all claims, for the node's own shutdown.
+func (w *Workers) Pause() { w.paused = true }
+
+// Serving returns how many workers serve a handler, and how many of them have
+// credit.
+func (w *Workers) Serving(handler string) (workers, free int) {
+	if p := w.pools[handler]; p != nil {
+		return len(p.workers), p.free
+	}
+	return 0, 0
+}
+
+// take uses up one credit of a worker that serves the handler, going round among
+// them. It returns nil if there is none.
+func (w *Workers) take(handler string) *Worker {
+	p := w.pools[handler]
+	if w.paused || p == nil || p.free == 0 {
+		return nil
+	}
+	for range p.workers {
+		worker := p.workers[p.next]
+		p.next = (p.next + 1) % len(p.workers)
+		if worker.credit > 0 {
+			worker.addCredit(-1)
+			return worker
+		}
+	}
+	return nil
+}
+
+// addCredit changes the credit and keeps the pools' counts of free workers true.
+func (w *Worker) addCredit(n int) {
+	had := w.credit > 0
+	w.credit += n
+	if has := w.credit > 0; has != had {
+		for _, p := range w.pools {
+			if has {
+				p.free++
+			} else {
+				p.free--
+			}
+		}
+	}
+}

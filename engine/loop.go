@@ -1,0 +1,420 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/engine/core"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// loop is the state of a node's one goroutine. Its fields belong to run, but for
+// the channels.
+type loop struct {
+	node    *Node
+	cfg     *Config
+	shards  map[shard.ID]*core.Shard
+	order   []shard.ID // of shards, ascending
+	turn    int        // whose slots are dispatched first
+	workers *core.Workers
+	streams map[string]*session // by worker id
+	calls   map[uint64]call
+	lastTag uint64
+	offered map[string]bool // handlers for which credit came in
+	outgo   map[*session][]core.Message
+
+	commits   chan *group
+	committed chan *group
+	inflight  *group
+	reads     chan readJob
+	unread    []readJob // wait for a reader: the loop itself never waits for one
+	loads     chan loadJob
+
+	now       job.Instant
+	leasesAt  job.Instant // when leases are looked at next
+	inboxAt   job.Instant
+	inboxBusy bool
+	plannedAt job.Instant // when the loop meant to wake
+	draining  bool
+}
+
+// Times of the loop.
+const (
+	leaseCheckEvery = 250 * time.Millisecond
+	inboxEvery      = time.Second
+	maxSleep        = time.Second
+	// maxRequestsPerTurn bounds how many requests are taken before timers and
+	// commits get their turn.
+	maxRequestsPerTurn = 256
+)
+
+func newLoop(n *Node, _ context.Context) *loop {
+	return &loop{
+		node: n, cfg: &n.cfg,
+		shards: map[shard.ID]*core.Shard{}, workers: core.NewWorkers(), streams: map[string]*session{},
+		calls: map[uint64]call{}, offered: map[string]bool{}, outgo: map[*session][]core.Message{},
+		commits: make(chan *group), committed: make(chan *group, 1),
+		reads: make(chan readJob), loads: make(chan loadJob, n.cfg.Shards*2),
+	}
+}
+
+// run is the loop. It goes on after ctx has ended until what runs has ended or
+// DrainTimeout is over.
+func (l *loop) run(ctx, work context.Context) error {
+	defer close(l.node.stopped)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	stop := ctx.Done()
+	var deadline <-chan time.Time
+	for {
+		readers, read := l.nextRead()
+		select {
+		case r := <-l.node.requests:
+			l.wake()
+			l.serve(r)
+		case readers <- read:
+			l.unread = l.unread[1:]
+			continue
+		case g := <-l.committed:
+			l.wake()
+			l.finishGroup(g)
+		case <-timer.C:
+			l.wake()
+		case <-stop:
+			l.wake()
+			stop = nil
+			l.drain()
+			grace := time.NewTimer(l.cfg.DrainTimeout)
+			defer grace.Stop()
+			deadline = grace.C
+		case <-deadline:
+			l.hangUp()
+			return nil
+		case <-work.Done():
+			return work.Err()
+		}
+		l.turnOnce()
+		if l.draining && l.idle() {
+			l.hangUp()
+			return nil
+		}
+		timer.Reset(l.sleep())
+	}
+}
+
+// nextRead returns a channel only if there is something to read.
+func (l *loop) nextRead() (chan<- readJob, readJob) {
+	if len(l.unread) == 0 {
+		return nil, readJob{}
+	}
+	return l.reads, l.unread[0]
+}
+
+// wake notes the time. A loop that was stalled has not heard its workers: all of
+// them get a new lease before anyone is judged.
+func (l *loop) wake() {
+	l.now = max(l.now, now())
+	if l.plannedAt != 0 && l.now.Sub(l.plannedAt) > l.cfg.Core.Lease/3 {
+		l.cfg.Log.Warn("the loop was stalled; all leases are renewed", "stalled_seconds", l.now.Sub(l.plannedAt).Seconds())
+		for _, w := range l.workers.All() {
+			w.LeaseUntil = max(w.LeaseUntil, l.now.Add(l.cfg.Core.Lease))
+		}
+	}
+}
+
+// serve takes a request and those that wait behind it.
+func (l *loop) serve(r request) {
+	r(l)
+	for range maxRequestsPerTurn {
+		select {
+		case r := <-l.node.requests:
+			r(l)
+		default:
+			return
+		}
+	}
+}
+
+// turnOnce does all that is due.
+func (l *loop) turnOnce() {
+	l.expireLeases()
+	l.askInboxes()
+	for _, id := range l.order {
+		if s := l.shards[id]; s.NextWake() <= l.now {
+			l.step(s, core.Tick{})
+		}
+	}
+	l.dispatch()
+	l.startGroup()
+	l.startReads()
+	l.flush()
+}
+
+// sleep returns how long nothing will be due.
+func (l *loop) sleep() time.Duration {
+	wake := l.now.Add(maxSleep)
+	for _, id := range l.order {
+		wake = min(wake, l.shards[id].NextWake())
+	}
+	if len(l.workers.All()) > 0 {
+		wake = min(wake, max(l.leasesAt, l.now))
+	}
+	if l.inflight != nil {
+		wake = max(wake, l.now.Add(time.Millisecond)) // the commit's end wakes the loop
+	}
+	l.plannedAt = max(wake, l.now)
+	return max(wake.Sub(now()), 0)
+}
+
+// step drives one shard, and takes what it has to say.
+func (l *loop) step(s *core.Shard, e core.Event) {
+	s.Step(l.now, e)
+	l.collect(s)
+	if err := s.Fault(); err != nil {
+		l.cfg.Log.Error("a shard made a false step and is loaded anew", "shard", s.Proof().Shard, "error", err)
+		l.drop(s.Proof().Shard)
+		l.loads <- loadJob{id: s.Proof().Shard, proof: s.Proof()}
+	}
+}
+
+// collect takes a shard's messages.
+func (l *loop) collect(s *core.Shard) {
+	for {
+		messages := s.Messages()
+		if len(messages) == 0 {
+			return
+		}
+		for _, m := range messages {
+			l.deliver(s, m)
+		}
+	}
+}
+
+// deliver hands a message on: to a call that waits, to the observer, or to a
+// worker's stream.
+func (l *loop) deliver(s *core.Shard, m core.Message) {
+	switch m := m.(type) {
+	case core.Reply:
+		l.answer(m)
+	case core.Observation:
+		l.cfg.Observer.Observe(m)
+	case core.Assign:
+		if !l.send(m.Worker, m) {
+			s.Step(l.now, core.Undeliverable{Worker: m.Worker, Token: m.Token})
+		}
+	case core.Ack:
+		l.send(m.Worker, m)
+	case core.Stop:
+		l.send(m.Worker, m)
+	}
+}
+
+// send puts a message for a worker into this turn's delivery.
+func (l *loop) send(key core.WorkerKey, m core.Message) bool {
+	sess := l.streams[key.ID]
+	if sess == nil || sess.key != key {
+		return false
+	}
+	l.outgo[sess] = append(l.outgo[sess], m)
+	return true
+}
+
+// flush delivers what this turn has for each worker, at once.
+func (l *loop) flush() {
+	for sess, messages := range l.outgo {
+		delete(l.outgo, sess)
+		if !sess.stream.Deliver(messages) {
+			l.cfg.Log.Warn("a worker reads too slowly; its stream is closed", "worker", sess.key.ID)
+			l.disconnect(sess)
+			l.undeliverable(messages)
+		}
+	}
+}
+
+// undeliverable takes back the assignments that a closed stream didn't take.
+func (l *loop) undeliverable(messages []core.Message) {
+	for _, m := range messages {
+		if a, ok := m.(core.Assign); ok {
+			if s := l.shards[a.Token.Shard]; s != nil {
+				l.step(s, core.Undeliverable{Worker: a.Worker, Token: a.Token})
+			}
+		}
+	}
+}
+
+// dispatch gives new credit to waiting slots, one for each shard in turn.
+func (l *loop) dispatch() {
+	for handler := range l.offered {
+		delete(l.offered, handler)
+		l.dispatchHandler(handler)
+	}
+}
+
+func (l *loop) dispatchHandler(handler string) {
+	for idle := 0; idle < len(l.order); {
+		if _, free := l.workers.Serving(handler); free == 0 {
+			return
+		}
+		l.turn = (l.turn + 1) % len(l.order)
+		if l.shards[l.order[l.turn]].Dispatch(handler) {
+			idle = 0
+		} else {
+			idle++
+		}
+	}
+}
+
+// answer gives a reply to the call that waits for it.
+func (l *loop) answer(r core.Reply) {
+	if c, ok := l.calls[r.Tag]; ok {
+		delete(l.calls, r.Tag)
+		c.reply <- r // has room for its one reply
+	}
+}
+
+// call is an API call that waits for a shard's reply.
+type call struct {
+	shard shard.ID
+	reply chan core.Reply
+}
+
+// drop forgets a shard. Whether what callers asked for has happened is unknown:
+// they are told to ask again. What its workers hold is asked about once a new
+// state of the shard is loaded.
+func (l *loop) drop(id shard.ID) {
+	s := l.shards[id]
+	if s == nil {
+		return
+	}
+	s.Abandon()
+	for worker, tokens := range s.Holders() {
+		if sess := l.streams[worker.ID]; sess != nil && sess.key == worker {
+			sess.unresolved = append(sess.unresolved, tokens...)
+		}
+	}
+	for tag, c := range l.calls {
+		if c.shard == id {
+			l.answer(core.Reply{Tag: tag, Err: errReload})
+		}
+	}
+	delete(l.shards, id)
+	l.reorder()
+	l.cfg.Observer.ShardOwned(false)
+}
+
+func (l *loop) add(s *core.Shard) {
+	l.shards[s.Proof().Shard] = s
+	l.reorder()
+	l.cfg.Observer.ShardOwned(true)
+	for _, sess := range l.streams {
+		l.resolve(sess, s)
+	}
+}
+
+// resolve attests what a worker presented before the shard was loaded.
+func (l *loop) resolve(sess *session, s *core.Shard) {
+	rest := sess.unresolved[:0]
+	for _, t := range sess.unresolved {
+		switch {
+		case t.Shard != s.Proof().Shard:
+			rest = append(rest, t)
+		case !s.Attest(sess.key, t):
+			l.send(sess.key, core.Stop{Worker: sess.key, Token: t, Reason: core.StopLeaseLost})
+		}
+	}
+	sess.unresolved = rest
+}
+
+func (l *loop) reorder() {
+	l.order = l.order[:0]
+	for id := range shard.ID(l.cfg.Shards) {
+		if l.shards[id] != nil {
+			l.order = append(l.order, id)
+		}
+	}
+	l.turn = 0
+}
+
+// askInboxes looks for jobs that were accepted without their owner.
+func (l *loop) askInboxes() {
+	if l.inboxBusy || l.now < l.inboxAt || len(l.order) == 0 {
+		return
+	}
+	l.inboxBusy, l.inboxAt = true, l.now.Add(inboxEvery)
+	l.unread = append(l.unread, readJob{inboxes: true})
+}
+
+// drain begins the end: no claims any more. What runs may end.
+func (l *loop) drain() {
+	l.cfg.Log.Info("draining", "running", l.running())
+	l.draining = true
+	l.workers.Pause()
+	for _, sess := range l.streams {
+		sess.stream.Drain()
+	}
+}
+
+func (l *loop) running() int {
+	n := 0
+	for _, s := range l.shards {
+		n += s.Running()
+	}
+	return n
+}
+
+// idle reports whether nothing runs and everything is written.
+func (l *loop) idle() bool {
+	if l.inflight != nil || l.running() > 0 || len(l.calls) > 0 {
+		return false
+	}
+	for _, s := range l.shards {
+		if s.HasPending() {
+			return false
+		}
+	}
+	return true
+}
+
+// hangUp ends all streams and calls. The attempts that still run belong to the
+// next owner; their workers keep them for as long as their leases last.
+func (l *loop) hangUp() {
+	if n := l.running(); n > 0 {
+		l.cfg.Log.Info("attempts go on without this node", "running", n)
+	}
+	for tag := range l.calls {
+		l.answer(core.Reply{Tag: tag, Err: ErrStopping})
+	}
+	for _, sess := range l.streams {
+		sess.stream.Close(ErrStopping)
+	}
+}
+
+// stats sums up the shards.
+func (l *loop) stats() Stats {
+	st := Stats{Workers: len(l.streams)}
+	for _, id := range l.order {
+		s := l.shards[id].Stats()
+		st.Owned++
+		st.Jobs += s.Jobs
+		st.Ready += s.Ready
+		st.Running += s.Running
+		st.Backlog += s.Backlog
+		st.Timers += s.Timers
+		st.Gaps += s.Gaps
+		if s.OldestReady != 0 && (st.OldestReady == 0 || s.OldestReady < st.OldestReady) {
+			st.OldestReady = s.OldestReady
+		}
+	}
+	return st
+}
+
+// Stats is a node in numbers.
+type Stats struct {
+	Owned, Jobs, Ready, Running, Backlog, Timers, Gaps, Workers int
+	OldestReady                                                 job.Instant
+}
+
+var errReload = fmt.Errorf("the shard is being loaded anew: %w", store.ErrUnavailable)

@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/carillon-scheduler/carillon/engine/core"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Stream is a worker's connection, seen from the node.
+type Stream interface {
+	// Deliver takes messages for the worker. It never blocks: it returns false if
+	// the worker reads too slowly, and the stream is of no use any more.
+	Deliver(messages []core.Message) bool
+	// Drain tells the worker that the node stops.
+	Drain()
+	// Close ends the stream.
+	Close(reason error)
+}
+
+// session is a connected worker.
+type session struct {
+	key        core.WorkerKey
+	stream     Stream
+	unresolved []core.Token // held attempts of shards that aren't loaded here
+}
+
+// Hello is what a worker presents.
+type Hello struct {
+	Worker   core.WorkerKey
+	Handlers []string
+	Capacity int
+	Credit   int
+	Held     []core.Token
+}
+
+// Verdict is what the node says of a held attempt.
+type Verdict int8
+
+// The verdicts.
+const (
+	VerdictContinue Verdict = iota + 1
+	VerdictCancel
+	VerdictUnknown
+)
+
+// Connect takes a worker's stream. Attempts that the node thinks the worker
+// holds, but that it doesn't list, are taken back; a new incarnation of the same
+// worker loses what the old one held. It returns a verdict for each held attempt.
+func (n *Node) Connect(ctx context.Context, h Hello, stream Stream) ([]Verdict, error) {
+	done := make(chan []Verdict, 1)
+	err := n.post(ctx, func(l *loop) {
+		if l.draining {
+			done <- nil
+			return
+		}
+		done <- l.connect(h, stream)
+	})
+	if err != nil {
+		return nil, err
+	}
+	verdicts, err := await(ctx, n, done)
+	if err == nil && verdicts == nil {
+		return nil, ErrStopping
+	}
+	return verdicts, err
+}
+
+func (l *loop) connect(h Hello, stream Stream) []Verdict {
+	if old := l.streams[h.Worker.ID]; old != nil {
+		old.stream.Close(fmt.Errorf("worker %s connected again", h.Worker.ID))
+		delete(l.outgo, old)
+	}
+	if old := l.workers.Get(h.Worker.ID); old != nil && old.Key != h.Worker {
+		l.lost(old.Key, nil, true)
+	}
+	holds := make(map[job.SlotKey]int32, len(h.Held))
+	for _, t := range h.Held {
+		holds[t.Key] = t.Attempt
+	}
+	l.lost(h.Worker, holds, false)
+	sess := &session{key: h.Worker, stream: stream}
+	l.streams[h.Worker.ID] = sess
+	l.workers.Join(h.Worker, h.Handlers, h.Capacity, h.Credit, l.now.Add(l.cfg.Core.Lease))
+	for _, handler := range h.Handlers {
+		l.offered[handler] = true
+	}
+	verdicts := make([]Verdict, len(h.Held))
+	for i, t := range h.Held {
+		verdicts[i] = l.attest(h.Worker, t)
+		if verdicts[i] == VerdictUnknown {
+			sess.unresolved = append(sess.unresolved, t)
+		}
+	}
+	return verdicts
+}
+
+func (l *loop) attest(worker core.WorkerKey, t core.Token) Verdict {
+	s := l.shards[t.Shard]
+	switch {
+	case s == nil:
+		return VerdictUnknown
+	case s.Attest(worker, t):
+		return VerdictContinue
+	}
+	return VerdictCancel
+}
+
+// lost tells all shards that a worker holds nothing but what is listed.
+func (l *loop) lost(worker core.WorkerKey, holds map[job.SlotKey]int32, expired bool) {
+	for _, id := range l.order {
+		l.step(l.shards[id], core.WorkerLost{Worker: worker, Holds: holds, Expired: expired})
+	}
+}
+
+// current returns a worker if this stream is still its newest.
+func (l *loop) current(key core.WorkerKey, stream Stream) *core.Worker {
+	if sess := l.streams[key.ID]; sess == nil || sess.stream != stream {
+		return nil
+	}
+	return l.workers.Get(key.ID)
+}
+
+// Report is what one message of a worker says.
+type Report struct {
+	Heartbeat bool
+	Events    []ShardEvent
+	Credit    int
+	Draining  bool
+}
+
+// ShardEvent is an event for one shard.
+type ShardEvent struct {
+	Token core.Token
+	Event core.Event
+}
+
+// Report takes a worker's message. It fails if the stream is no longer the
+// worker's newest. A worker whose lease has ended is told by the verdict of its
+// next hello, so its stream ends here.
+func (n *Node) Report(ctx context.Context, key core.WorkerKey, stream Stream, r Report) error {
+	done := make(chan error, 1)
+	if err := n.post(ctx, func(l *loop) { done <- l.report(key, stream, r) }); err != nil {
+		return err
+	}
+	err, waitErr := await(ctx, n, done)
+	if waitErr != nil {
+		return waitErr
+	}
+	return err
+}
+
+func (l *loop) report(key core.WorkerKey, stream Stream, r Report) error {
+	worker := l.current(key, stream)
+	if worker == nil {
+		return fmt.Errorf("the stream of worker %s was replaced or its lease ended", key.ID)
+	}
+	// Any message proves that the worker lives.
+	worker.LeaseUntil = l.now.Add(l.cfg.Core.Lease)
+	for _, e := range r.Events {
+		// Without its shard here, the report is for the next owner: the worker keeps
+		// it until it is acknowledged.
+		if s := l.shards[e.Token.Shard]; s != nil {
+			l.step(s, e.Event)
+		}
+	}
+	if r.Draining {
+		worker.Draining = true
+		l.workers.Silence(worker)
+	} else if r.Credit > 0 && !worker.Draining {
+		l.workers.AddCredit(worker, r.Credit)
+		for _, handler := range worker.Handlers {
+			l.offered[handler] = true
+		}
+	}
+	return nil
+}
+
+// Disconnect says that a stream is gone. That alone loses no lease: the worker
+// may come back with what it holds.
+func (n *Node) Disconnect(ctx context.Context, key core.WorkerKey, stream Stream) {
+	// An error means that the loop has ended, and the session with it.
+	_ = n.post(ctx, func(l *loop) {
+		if sess := l.streams[key.ID]; sess != nil && sess.stream == stream {
+			l.disconnect(sess)
+		}
+	})
+}
+
+func (l *loop) disconnect(sess *session) {
+	sess.stream.Close(fmt.Errorf("the stream of worker %s ended", sess.key.ID))
+	if l.streams[sess.key.ID] == sess {
+		delete(l.streams, sess.key.ID)
+		if worker := l.workers.Get(sess.key.ID); worker != nil {
+			l.workers.Silence(worker)
+		}
+	}
+	messages := l.outgo[sess]
+	delete(l.outgo, sess)
+	l.undeliverable(messages)
+}
+
+// expireLeases takes the attempts of workers that were silent for too long.
+func (l *loop) expireLeases() {
+	if l.now < l.leasesAt {
+		return
+	}
+	l.leasesAt = l.now.Add(leaseCheckEvery)
+	for id, w := range l.workers.All() {
+		if w.LeaseUntil > l.now {
+			continue
+		}
+		l.cfg.Log.Warn("a worker's lease ended", "worker", id, "incarnation", w.Key.Incarnation)
+		l.cfg.Observer.LeaseExpired()
+		if sess := l.streams[id]; sess != nil {
+			l.disconnect(sess)
+		}
+		l.workers.Remove(id)
+		l.lost(w.Key, nil, true)
+	}
+}

@@ -1,0 +1,337 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// InitShards implements store.Shards. The watermark of a new shard is now: a
+// cluster owes nothing from before it was made.
+func (db *DB) InitShards(ctx context.Context, count int) (int, error) {
+	if count < 1 || count > shard.MaxCount {
+		return 0, fmt.Errorf("sqlite: the number of shards must be 1 to %d, is %d", shard.MaxCount, count)
+	}
+	have := 0
+	err := db.inTx(ctx, func(tx *writeTx) error {
+		if err := tx.queryRow(`SELECT count(*) FROM shards`).Scan(&have); err != nil || have > 0 {
+			return err
+		}
+		have = count
+		for id := range count {
+			if _, err := tx.exec(`INSERT INTO shards (shard, owner, epoch, owner_gen, owner_rev, watermark, open_from) VALUES (?, '', 0, 0, 0, ?, ?)`,
+				id, now(), now()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return have, err
+}
+
+// NextRevision implements store.Shards.
+func (db *DB) NextRevision(ctx context.Context) (rev int64, err error) {
+	err = db.inTx(ctx, func(tx *writeTx) error {
+		return tx.queryRow(`INSERT INTO meta (key, value) VALUES ('revision', 1)
+			ON CONFLICT (key) DO UPDATE SET value = value + 1 RETURNING value`).Scan(&rev)
+	})
+	return rev, err
+}
+
+type shardRow struct {
+	owner    string
+	gen, rev int64
+	owned    store.Owned
+}
+
+func (t *writeTx) shardRow(id shard.ID) (shardRow, error) {
+	var r shardRow
+	r.owned.Proof.Shard = id
+	err := t.queryRow(`SELECT owner, epoch, owner_gen, owner_rev, watermark, open_from FROM shards WHERE shard = ?`, int64(id)).
+		Scan(&r.owner, &r.owned.Proof.Epoch, &r.gen, &r.rev, &r.owned.Watermark, &r.owned.OpenFrom)
+	if errors.Is(err, sql.ErrNoRows) {
+		return r, errAbort{fmt.Errorf("sqlite: shard %d: %w", id, store.ErrNotFound)}
+	}
+	return r, err
+}
+
+// TakeOver implements store.Shards.
+func (db *DB) TakeOver(ctx context.Context, c store.Claim) (owned store.Owned, err error) {
+	err = db.inTx(ctx, func(tx *writeTx) error {
+		row, err := tx.shardRow(c.Shard)
+		if err != nil {
+			return err
+		}
+		if row.owner == c.Node && row.gen == c.Gen && row.rev == c.Rev {
+			owned = row.owned // its reply was lost
+			return nil
+		}
+		if row.gen > c.Gen || row.gen == c.Gen && row.rev >= c.Rev {
+			return errAbort{fmt.Errorf("sqlite: take over shard %d: %w", c.Shard, store.ErrSuperseded)}
+		}
+		owned, err = tx.raiseEpoch(row.owned, c.Node, c.Gen, c.Rev)
+		return err
+	})
+	return owned, err
+}
+
+// Reload implements store.Shards.
+func (db *DB) Reload(ctx context.Context, p shard.Proof) (owned store.Owned, err error) {
+	err = db.inTx(ctx, func(tx *writeTx) error {
+		row, err := tx.shardRow(p.Shard)
+		if err != nil {
+			return err
+		}
+		if row.owned.Proof != p {
+			return fenced(p.Shard)
+		}
+		owned, err = tx.raiseEpoch(row.owned, row.owner, row.gen, row.rev)
+		return err
+	})
+	return owned, err
+}
+
+func (t *writeTx) raiseEpoch(o store.Owned, owner string, gen, rev int64) (store.Owned, error) {
+	o.Proof.Epoch++
+	if _, err := t.exec(`UPDATE shards SET owner = ?, epoch = ?, owner_gen = ?, owner_rev = ? WHERE shard = ?`,
+		owner, int64(o.Proof.Epoch), gen, rev, int64(o.Proof.Shard)); err != nil {
+		return o, err
+	}
+	_, err := t.exec(`INSERT INTO epochs (shard, epoch, owner, owner_gen, owner_rev, taken_at) VALUES (?, ?, ?, ?, ?, ?)`,
+		int64(o.Proof.Shard), int64(o.Proof.Epoch), owner, gen, rev, now())
+	return o, err
+}
+
+// inOwnedRead runs fn in one read transaction that has seen the owner's epoch.
+func (db *DB) inOwnedRead(ctx context.Context, p shard.Proof, fn func(tx *sql.Tx) error) error {
+	tx, err := db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return unavailable("begin read", err)
+	}
+	defer tx.Rollback() // a read has nothing to commit
+	var epoch shard.Epoch
+	if err := tx.QueryRowContext(ctx, selectEpoch, int64(p.Shard)).Scan(&epoch); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return unavailable("read epoch", err)
+	}
+	if epoch != p.Epoch {
+		return &store.FencedError{Shards: []shard.ID{p.Shard}}
+	}
+	if err := fn(tx); err != nil {
+		return unavailable("read", err)
+	}
+	return nil
+}
+
+const slotJoin = ` FROM slots s JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid `
+
+// Load implements store.Loader.
+func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err error) {
+	id := int64(p.Shard)
+	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) (err error) {
+		if l.Gaps, err = gaps(ctx, tx, id); err != nil {
+			return err
+		}
+		if l.Recurring, err = recurring(ctx, tx, id, l.Gaps); err != nil {
+			return err
+		}
+		rows, err := tx.QueryContext(ctx, `SELECT `+slotColumns+`, `+jobColumns+slotJoin+`
+			WHERE s.shard = ?1 AND s.fire_time >= (SELECT open_from FROM shards WHERE shard = ?1) AND s.state IN (1, 2)
+			AND NOT EXISTS (SELECT 1 FROM backlog b WHERE b.shard = s.shard AND b.waiting = 1 AND b.handler = j.handler AND b.uid = s.uid AND b.fire_time = s.fire_time)`, id)
+		if l.Open, err = collect(rows, err, scanSlotOf); err != nil {
+			return err
+		}
+		rows, err = tx.QueryContext(ctx, `SELECT `+slotColumns+`, `+jobColumns+` FROM backlog b
+			JOIN slots s ON s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid
+			JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid WHERE b.shard = ? AND b.waiting = 0`, id)
+		if l.Claimed, err = collect(rows, err, scanSlotOf); err != nil {
+			return err
+		}
+		rows, err = tx.QueryContext(ctx, `SELECT handler, priority, count(*), min(wake_at) FROM backlog WHERE shard = ? AND waiting = 1 GROUP BY handler, priority`, id)
+		l.Backlog, err = collect(rows, err, func(row scanner) (c store.BacklogCount, err error) {
+			return c, row.Scan(&c.Handler, &c.Priority, &c.Rows, &c.WakeAt)
+		})
+		return err
+	})
+	return l, err
+}
+
+// recurring reads the live recurring jobs, and those that ended after the oldest
+// open gap's cursor: they may still owe slots. Jobs with an inbox row are left to
+// the inbox.
+func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]job.Job, error) {
+	const notInInbox = ` AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)`
+	rows, err := tx.QueryContext(ctx, `SELECT `+jobColumns+` FROM jobs j INDEXED BY jobs_recurring
+		WHERE j.shard = ? AND j.kind >= 3 AND j.ended_at IS NULL`+notInInbox, id)
+	jobs, err := collect(rows, err, scanJob)
+	if err != nil || len(open) == 0 {
+		return jobs, err
+	}
+	oldest := open[0].Cursor.FireTime
+	for _, g := range open {
+		oldest = min(oldest, g.Cursor.FireTime)
+	}
+	rows, err = tx.QueryContext(ctx, `SELECT `+jobColumns+` FROM jobs j WHERE j.shard = ? AND j.ended_at >= ? AND j.kind >= 2`+notInInbox, id, int64(oldest))
+	ended, err := collect(rows, err, scanJob)
+	return append(jobs, ended...), err
+}
+
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func gaps(ctx context.Context, q querier, id int64) ([]store.Gap, error) {
+	rows, err := q.QueryContext(ctx, `SELECT to_time, uid, from_time, cursor_time, cursor_uid, made_at FROM gaps WHERE shard = ? ORDER BY to_time, uid`, id)
+	return collect(rows, err, func(row scanner) (g store.Gap, err error) {
+		var uid, cursor []byte
+		err = row.Scan(&g.Key.To, &uid, &g.From, &g.Cursor.FireTime, &cursor, &g.MadeAt)
+		copy(g.Key.UID[:], uid)
+		copy(g.Cursor.UID[:], cursor)
+		return g, err
+	})
+}
+
+// OnceJobs implements store.Loader.
+func (db *DB) OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, until job.Instant, limit int) (jobs []job.Job, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, `SELECT `+jobColumns+` FROM jobs j
+			WHERE j.shard = ? AND j.fire_at IS NOT NULL AND j.ended_at IS NULL AND (j.fire_at, j.uid) > (?, ?) AND j.fire_at <= ?
+			AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)
+			ORDER BY j.fire_at, j.uid LIMIT ?`, int64(p.Shard), int64(after.FireTime), after.UID[:], int64(until), limit)
+		jobs, err = collect(rows, err, scanJob)
+		return err
+	})
+	return jobs, err
+}
+
+// Waiting implements store.Loader.
+func (db *DB) Waiting(ctx context.Context, p shard.Proof, q store.BacklogQuery) (slots []store.BacklogSlot, err error) {
+	const columns = `SELECT b.waiting, b.handler, b.priority, b.fairness, b.ready_at, b.wake_at, ` + slotColumns + `, ` + jobColumns + ` FROM backlog b
+		JOIN slots s ON s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid
+		JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid
+		WHERE b.shard = ? AND b.waiting = 1 AND `
+	query, args := columns+`b.handler = ? AND b.priority = ? AND (b.fairness, b.ready_at, b.fire_time, b.uid) > (?, ?, ?, ?)`,
+		[]any{int64(p.Shard), q.Handler, q.Priority, q.After.Fairness, int64(q.After.ReadyAt), int64(q.After.Slot.FireTime), q.After.Slot.UID[:]}
+	if !q.UID.IsZero() {
+		query, args = columns+`b.uid = ?`, []any{int64(p.Shard), q.UID[:]}
+	}
+	query += ` ORDER BY b.handler, b.priority, b.fairness, b.ready_at, b.fire_time, b.uid LIMIT ?`
+	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, query, append(args, q.Limit)...)
+		slots, err = collect(rows, err, scanWaiting)
+		return err
+	})
+	return slots, err
+}
+
+func scanWaiting(row scanner) (b store.BacklogSlot, err error) {
+	var s slotRow
+	var j jobRow
+	k := &b.Row.Key
+	targets := []any{&k.Waiting, &k.Handler, &k.Priority, &k.Fairness, &k.ReadyAt, &b.Row.WakeAt}
+	if err := row.Scan(append(append(targets, s.targets()...), j.targets()...)...); err != nil {
+		return b, err
+	}
+	b.Slot, b.Job = s.value(), j.value()
+	k.Slot = b.Slot.Key
+	return b, nil
+}
+
+// Drain implements store.Loader.
+func (db *DB) Drain(ctx context.Context, p shard.Proof, limit int) (jobs []job.Job, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, `SELECT `+jobColumns+` FROM inbox i JOIN jobs j ON j.shard = i.shard AND j.uid = i.uid
+			WHERE i.shard = ? LIMIT ?`, int64(p.Shard), limit)
+		jobs, err = collect(rows, err, scanJob)
+		return err
+	})
+	return jobs, err
+}
+
+// InboxShards implements store.Loader.
+func (db *DB) InboxShards(ctx context.Context) ([]shard.ID, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT DISTINCT shard FROM inbox`)
+	ids, err := collect(rows, err, func(row scanner) (id shard.ID, err error) { return id, row.Scan(&id) })
+	if err != nil {
+		return nil, unavailable("look at inboxes", err)
+	}
+	return ids, nil
+}
+
+// SlotOf implements store.Loader.
+func (db *DB) SlotOf(ctx context.Context, p shard.Proof, key job.SlotKey) (s store.SlotOf, err error) {
+	found := false
+	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) (err error) {
+		s, err = scanSlotOf(tx.QueryRowContext(ctx, `SELECT `+slotColumns+`, `+jobColumns+slotJoin+`
+			WHERE s.shard = ? AND s.fire_time = ? AND s.uid = ?`, int64(p.Shard), int64(key.FireTime), key.UID[:]))
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		found = err == nil
+		return err
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("sqlite: slot %s of job %s: %w", key.FireTime, key.UID, store.ErrNotFound)
+	}
+	return s, err
+}
+
+// Submit implements store.Inbox.
+func (db *DB) Submit(ctx context.Context, jobs []job.Job) (existing []*job.Job, stored bool, err error) {
+	err = db.inTx(ctx, func(tx *writeTx) error {
+		existing, stored = make([]*job.Job, len(jobs)), true
+		at := job.Instant(now())
+		for i := range jobs {
+			s := shardTx{writeTx: tx, id: int64(jobs[i].Shard)}
+			rival, err := s.submit(&jobs[i], at)
+			if err != nil {
+				return err
+			}
+			existing[i] = rival
+			if rival != nil && (rival.RequestID == "" || rival.RequestID != jobs[i].RequestID || rival.RequestHash != jobs[i].RequestHash) {
+				stored = false
+			}
+		}
+		if !stored {
+			return errAbort{errNotStored}
+		}
+		return nil
+	})
+	if errors.Is(err, errNotStored) {
+		return existing, false, nil
+	}
+	return existing, stored, err
+}
+
+var errNotStored = errors.New("another job stands in the way")
+
+// submit inserts a job with its inbox row, or returns the job that stands in its
+// way.
+func (s *shardTx) submit(j *job.Job, at job.Instant) (*job.Job, error) {
+	row := *j
+	row.CreatedAt, row.EffectiveFrom = at, at
+	values, err := jobValues(&row)
+	if err != nil {
+		return nil, err
+	}
+	written, err := s.row(j.UID, insertJob, values...)
+	if err != nil {
+		return nil, err
+	}
+	if !written {
+		rival, err := s.rival(j)
+		if err != nil {
+			return nil, err
+		}
+		if rival.UID == j.UID {
+			return nil, nil // an earlier send of this request
+		}
+		return &rival, nil
+	}
+	_, err = s.row(j.UID, `INSERT INTO inbox (shard, uid) VALUES (?, ?) ON CONFLICT DO NOTHING`, s.id, j.UID[:])
+	return nil, err
+}

@@ -1,0 +1,283 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// oneJob runs a query for at most one job.
+func (db *DB) oneJob(ctx context.Context, what, query string, args ...any) (job.Job, error) {
+	j, err := scanJob(db.read.QueryRowContext(ctx, query, args...))
+	if errors.Is(err, sql.ErrNoRows) {
+		return j, fmt.Errorf("sqlite: %s: %w", what, store.ErrNotFound)
+	}
+	if err != nil {
+		return j, unavailable("read job", err)
+	}
+	return j, nil
+}
+
+// Job implements store.Reader.
+func (db *DB) Job(ctx context.Context, id shard.ID, namespace, name string) (job.Job, error) {
+	return db.oneJob(ctx, "job "+namespace+"/"+name, `SELECT `+jobColumns+` FROM jobs j INDEXED BY jobs_by_name
+		WHERE j.namespace = ? AND j.name = ? AND j.shard = ? ORDER BY j.ended_at IS NULL DESC, j.ended_at DESC LIMIT 1`, namespace, name, int64(id))
+}
+
+// JobByUID implements store.Reader.
+func (db *DB) JobByUID(ctx context.Context, namespace string, uid job.UID) (job.Job, error) {
+	return db.oneJob(ctx, "job "+uid.String(), `SELECT `+jobColumns+` FROM shards h CROSS JOIN jobs j ON j.shard = h.shard
+		WHERE j.uid = ? AND j.namespace = ? LIMIT 1`, uid[:], namespace)
+}
+
+// JobUIDs implements store.Reader.
+func (db *DB) JobUIDs(ctx context.Context, id shard.ID, namespace, name string) ([]job.UID, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT j.uid FROM jobs j INDEXED BY jobs_by_name WHERE j.namespace = ? AND j.name = ? AND j.shard = ?
+		ORDER BY j.ended_at IS NULL DESC, j.ended_at DESC`, namespace, name, int64(id))
+	uids, err := collect(rows, err, func(row scanner) (uid job.UID, err error) {
+		var b []byte
+		err = row.Scan(&b)
+		copy(uid[:], b)
+		return uid, err
+	})
+	if err != nil {
+		return nil, unavailable("read uids", err)
+	}
+	return uids, nil
+}
+
+// JobByRequest implements store.Reader.
+func (db *DB) JobByRequest(ctx context.Context, id shard.ID, namespace, requestID string) (job.Job, error) {
+	return db.oneJob(ctx, "request "+requestID, `SELECT `+jobColumns+` FROM jobs j WHERE j.shard = ? AND j.namespace = ? AND j.request_id = ?`,
+		int64(id), namespace, requestID)
+}
+
+// Jobs implements store.Reader.
+func (db *DB) Jobs(ctx context.Context, p store.JobsPage) ([]job.Job, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT `+jobColumns+` FROM jobs j INDEXED BY jobs_by_name
+		WHERE j.namespace = ? AND (j.name, j.uid) > (?, ?) AND (? OR j.ended_at IS NULL) ORDER BY j.name, j.uid LIMIT ?`,
+		p.Namespace, p.AfterName, p.AfterUID[:], p.ShowEnded, p.Limit)
+	jobs, err := collect(rows, err, scanJob)
+	if err != nil {
+		return nil, unavailable("list jobs", err)
+	}
+	return jobs, nil
+}
+
+// SlotsByKey implements store.Reader.
+func (db *DB) SlotsByKey(ctx context.Context, id shard.ID, keys []job.SlotKey) ([]job.Slot, error) {
+	var found []job.Slot
+	for chunk := range slices.Chunk(keys, 500) {
+		var args []any
+		for _, k := range chunk {
+			args = append(args, int64(k.FireTime), k.UID[:])
+		}
+		args = append(args, int64(id))
+		rows, err := db.read.QueryContext(ctx, `WITH k (fire_time, uid) AS (VALUES `+strings.Repeat("(?, ?), ", len(chunk)-1)+`(?, ?))
+			SELECT `+slotColumns+` FROM k CROSS JOIN slots s ON s.shard = ? AND s.fire_time = k.fire_time AND s.uid = k.uid`, args...)
+		slots, err := collect(rows, err, scanSlot)
+		if err != nil {
+			return nil, unavailable("read slots", err)
+		}
+		found = append(found, slots...)
+	}
+	return found, nil
+}
+
+// UnscheduledSlots implements store.Reader.
+func (db *DB) UnscheduledSlots(ctx context.Context, id shard.ID, uid job.UID, before job.Instant, limit int) ([]job.Slot, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT `+slotColumns+` FROM slots s INDEXED BY slots_unscheduled
+		WHERE s.shard = ? AND s.uid = ? AND s.trigger IN (2, 3) AND s.fire_time < ? ORDER BY s.fire_time DESC LIMIT ?`, int64(id), uid[:], int64(before), limit)
+	slots, err := collect(rows, err, scanSlot)
+	if err != nil {
+		return nil, unavailable("read slots", err)
+	}
+	return slots, nil
+}
+
+// scanBudget bounds the rows that one call of Slots looks at in each shard.
+const scanBudget = 2000
+
+// Slots implements store.Reader. Each shard gives its newest rows before the
+// cursor; they are merged, and what lies beyond the first shard that was cut off
+// is left to the next call, so that nothing is skipped.
+func (db *DB) Slots(ctx context.Context, p store.SlotsPage) ([]store.SlotOf, store.SlotCursor, error) {
+	var shards int
+	if err := db.read.QueryRowContext(ctx, `SELECT count(*) FROM shards`).Scan(&shards); err != nil {
+		return nil, store.SlotCursor{}, unavailable("count shards", err)
+	}
+	var all []store.SlotOf
+	var horizon store.SlotCursor
+	for id := range shards {
+		slots, cut, err := db.newestOfShard(ctx, shard.ID(id), p)
+		if err != nil {
+			return nil, store.SlotCursor{}, unavailable("list slots", err)
+		}
+		all = append(all, slots...)
+		if cut != (store.SlotCursor{}) && (horizon == (store.SlotCursor{}) || newer(cut, horizon)) {
+			horizon = cut
+		}
+	}
+	return mergeNewest(all, horizon, p.Limit)
+}
+
+// mergeNewest orders slots newest first, and cuts them at the page's limit and at
+// the horizon: the newest place at which some shard stopped looking.
+func mergeNewest(all []store.SlotOf, horizon store.SlotCursor, limit int) ([]store.SlotOf, store.SlotCursor, error) {
+	slices.SortFunc(all, func(a, b store.SlotOf) int {
+		if newer(cursorOf(a), cursorOf(b)) {
+			return -1
+		}
+		return 1
+	})
+	if horizon != (store.SlotCursor{}) {
+		all = slices.DeleteFunc(all, func(s store.SlotOf) bool { return newer(horizon, cursorOf(s)) })
+	}
+	if len(all) > limit {
+		return all[:limit], cursorOf(all[limit-1]), nil
+	}
+	return all, horizon, nil
+}
+
+// newestOfShard reads a shard's newest slots before the page's cursor. cut is the
+// last place that it looked at, if it stopped before the end.
+func (db *DB) newestOfShard(ctx context.Context, id shard.ID, p store.SlotsPage) (found []store.SlotOf, cut store.SlotCursor, err error) {
+	before, uidBound := boundFor(id, p.Before)
+	rows, err := db.read.QueryContext(ctx, `SELECT `+slotColumns+`, `+jobColumns+slotJoin+`
+		WHERE s.shard = ? AND (s.fire_time, s.uid) < (?, ?) ORDER BY s.fire_time DESC, s.uid DESC LIMIT ?`,
+		int64(id), int64(before), uidBound, scanBudget)
+	if err != nil {
+		return nil, cut, err
+	}
+	defer rows.Close()
+	looked := 0
+	for rows.Next() {
+		s, err := scanSlotOf(rows)
+		if err != nil {
+			return nil, cut, err
+		}
+		looked++
+		if s.Job.Namespace == p.Namespace && (len(p.States) == 0 || slices.Contains(p.States, s.Slot.State)) {
+			found = append(found, s)
+		}
+		if len(found) > p.Limit || looked == scanBudget {
+			return found, cursorOf(s), nil
+		}
+	}
+	return found, cut, rows.Err()
+}
+
+// boundFor turns a place in the order (fire time, shard, uid) into an exclusive
+// upper bound of the keys of one shard.
+func boundFor(id shard.ID, c store.SlotCursor) (job.Instant, []byte) {
+	switch {
+	case c == (store.SlotCursor{}):
+		return job.MaxInstant + 1, []byte{}
+	case id == c.Shard:
+		return c.Key.FireTime, c.Key.UID[:]
+	case id < c.Shard:
+		return c.Key.FireTime + 1, []byte{} // its rows of that instant come later
+	}
+	return c.Key.FireTime, []byte{}
+}
+
+func cursorOf(s store.SlotOf) store.SlotCursor {
+	return store.SlotCursor{Key: s.Slot.Key, Shard: s.Job.Shard}
+}
+
+// newer orders the places of Slots: later fire times first, then larger shards,
+// then larger uids.
+func newer(a, b store.SlotCursor) bool {
+	if a.Key.FireTime != b.Key.FireTime {
+		return a.Key.FireTime > b.Key.FireTime
+	}
+	if a.Shard != b.Shard {
+		return a.Shard > b.Shard
+	}
+	return b.Key.UID.Less(a.Key.UID)
+}
+
+// Attempts implements store.Reader.
+func (db *DB) Attempts(ctx context.Context, id shard.ID, key job.SlotKey) ([]job.Attempt, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late
+		FROM attempts WHERE shard = ? AND fire_time = ? AND uid = ? ORDER BY attempt`, int64(id), int64(key.FireTime), key.UID[:])
+	attempts, err := collect(rows, err, func(row scanner) (a job.Attempt, err error) {
+		return a, row.Scan(&a.Number, &a.Worker, &a.Epoch, &a.ClaimedAt, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.ErrorCode, &a.ErrorText, &a.Late)
+	})
+	if err != nil {
+		return nil, unavailable("read attempts", err)
+	}
+	return attempts, nil
+}
+
+// GapsOf implements store.Reader.
+func (db *DB) GapsOf(ctx context.Context, id shard.ID) ([]store.Gap, error) {
+	g, err := gaps(ctx, db.read, int64(id))
+	if err != nil {
+		return nil, unavailable("read gaps", err)
+	}
+	return g, nil
+}
+
+// Events implements store.Reader.
+func (db *DB) Events(ctx context.Context, id shard.ID, limit int) ([]store.Event, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT seq, at, kind, uid, fire_time, detail FROM events WHERE shard = ? ORDER BY epoch DESC, seq DESC LIMIT ?`, int64(id), limit)
+	events, err := collect(rows, err, func(row scanner) (e store.Event, err error) {
+		var uid []byte
+		err = row.Scan(&e.Seq, &e.At, &e.Kind, &uid, &e.Fire, &e.Detail)
+		copy(e.Job[:], uid)
+		return e, err
+	})
+	if err != nil {
+		return nil, unavailable("read events", err)
+	}
+	return events, nil
+}
+
+// RegisterHandlers implements store.Catalog.
+func (db *DB) RegisterHandlers(ctx context.Context, names []string, at job.Instant) error {
+	return db.inTx(ctx, func(tx *writeTx) error {
+		for _, name := range names {
+			if _, err := tx.exec(`INSERT INTO handlers (name, created_at, last_seen_at) VALUES (?1, ?2, ?2)
+				ON CONFLICT (name) DO UPDATE SET last_seen_at = max(last_seen_at, excluded.last_seen_at)`, name, int64(at)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+const handlerColumns = `SELECT name, created_at, last_seen_at FROM handlers `
+
+func scanHandler(row scanner) (h store.Handler, err error) {
+	return h, row.Scan(&h.Name, &h.CreatedAt, &h.LastSeenAt)
+}
+
+// Handler implements store.Catalog.
+func (db *DB) Handler(ctx context.Context, name string) (store.Handler, error) {
+	h, err := scanHandler(db.read.QueryRowContext(ctx, handlerColumns+`WHERE name = ?`, name))
+	if errors.Is(err, sql.ErrNoRows) {
+		return h, fmt.Errorf("sqlite: handler %s: %w", name, store.ErrNotFound)
+	}
+	if err != nil {
+		return h, unavailable("read handler", err)
+	}
+	return h, nil
+}
+
+// Handlers implements store.Catalog.
+func (db *DB) Handlers(ctx context.Context, after string, limit int) ([]store.Handler, error) {
+	rows, err := db.read.QueryContext(ctx, handlerColumns+`WHERE name > ? ORDER BY name LIMIT ?`, after, limit)
+	handlers, err := collect(rows, err, scanHandler)
+	if err != nil {
+		return nil, unavailable("list handlers", err)
+	}
+	return handlers, nil
+}

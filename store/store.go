@@ -1,0 +1,406 @@
+package store
+
+import (
+	"context"
+	"slices"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/shard"
+)
+
+// Store is all roles together: what an adapter's Open returns. Consumers ask for
+// the roles that they need.
+type Store interface {
+	Shards
+	Committer
+	Loader
+	Inbox
+	Reader
+	Catalog
+	// Close ends all work; calls that are under way fail.
+	Close() error
+}
+
+// Claim asks for a shard. (Gen, Rev) orders rival owners: a claim that isn't
+// later than the one in the database is refused.
+type Claim struct {
+	Shard shard.ID
+	Node  string
+	Gen   int64 // a configured number, raised when the coordinator's revisions restart
+	Rev   int64 // the coordinator's revision of this ownership
+}
+
+// Owned is what a take-over returns.
+type Owned struct {
+	Proof     shard.Proof
+	Watermark job.Instant
+	OpenFrom  job.Instant
+}
+
+// Shards decides who may write.
+type Shards interface {
+	// InitShards makes the rows of a new cluster with count shards, and returns
+	// how many the cluster has: what an earlier call decided stays.
+	InitShards(ctx context.Context, count int) (int, error)
+	// NextRevision returns a number that only ever grows, for a coordinator that
+	// has no revisions of its own.
+	NextRevision(ctx context.Context) (int64, error)
+	// TakeOver makes the claimant the owner under a new epoch. It fails with
+	// ErrSuperseded if another claim is at least as late. Repeating the claim that
+	// stands answers the same epoch.
+	TakeOver(ctx context.Context, c Claim) (Owned, error)
+	// Reload raises the epoch of a shard that the caller owns: whatever may still
+	// be in flight under the old one is refused from then on.
+	Reload(ctx context.Context, p shard.Proof) (Owned, error)
+}
+
+// Committer writes what the shards of one node decided.
+type Committer interface {
+	// Commit writes a batch in one transaction. See the package comment for what
+	// it promises and how it fails. The shards of b must be in ascending order.
+	Commit(ctx context.Context, b Batch) (Outcome, error)
+}
+
+// MaxBatchRows bounds the rows of one batch, so that a take-over never waits
+// long behind a commit.
+const MaxBatchRows = 2000
+
+// Batch is one group commit: the rows of several shards.
+type Batch struct {
+	Now    job.Instant // of the writer's clock: one instant for all rows
+	Shards []ShardBatch
+}
+
+// ShardBatch is the part of a batch that belongs to one shard. The lists are
+// applied in the order of the fields.
+type ShardBatch struct {
+	Proof     shard.Proof
+	Watermark job.Instant // zero: unchanged
+	OpenFrom  job.Instant // zero: unchanged
+
+	Creates     []Create
+	Ends        []JobEnd
+	Quarantines []JobQuarantine
+	Requests    []Request
+	Slots       []job.Slot   // to insert
+	Updates     []SlotUpdate // to compare and set
+	Attempts    []SlotAttempt
+	Lates       []LateResult
+	BacklogDels []BacklogKey
+	BacklogPuts []BacklogRow
+	DeadPuts    []DeadLetter
+	DeadDels    []job.SlotKey
+	GapPuts     []Gap
+	GapMoves    []GapMove
+	InboxDels   []job.UID
+	Events      []Event
+}
+
+// Rows returns how many rows s writes, for the bound of a batch.
+func (s *ShardBatch) Rows() int {
+	n := len(s.Ends) + len(s.Quarantines) + len(s.Requests) + len(s.Slots) + len(s.Updates) +
+		len(s.Attempts) + len(s.Lates) + len(s.BacklogDels) + len(s.BacklogPuts) + len(s.DeadPuts) + len(s.DeadDels) +
+		len(s.GapPuts) + len(s.GapMoves) + len(s.InboxDels) + len(s.Events)
+	for i := range s.Creates {
+		n += 1 + len(s.Creates[i].Slots)
+	}
+	return n
+}
+
+// Without returns s without the rows of one job, for a job whose rows the
+// database can't store. Its events stay.
+func (s ShardBatch) Without(uid job.UID) ShardBatch {
+	s.Creates = reject(s.Creates, func(c Create) bool { return c.Job.UID == uid })
+	s.Ends = reject(s.Ends, func(e JobEnd) bool { return e.UID == uid })
+	s.Quarantines = reject(s.Quarantines, func(q JobQuarantine) bool { return q.UID == uid })
+	s.Requests = reject(s.Requests, func(r Request) bool { return r.Key.UID == uid })
+	s.Slots = reject(s.Slots, func(r job.Slot) bool { return r.Key.UID == uid })
+	s.Updates = reject(s.Updates, func(u SlotUpdate) bool { return u.Slot.Key.UID == uid })
+	s.Attempts = reject(s.Attempts, func(a SlotAttempt) bool { return a.Key.UID == uid })
+	s.Lates = reject(s.Lates, func(l LateResult) bool { return l.Key.UID == uid })
+	s.BacklogDels = reject(s.BacklogDels, func(k BacklogKey) bool { return k.Slot.UID == uid })
+	s.BacklogPuts = reject(s.BacklogPuts, func(r BacklogRow) bool { return r.Key.Slot.UID == uid })
+	s.DeadPuts = reject(s.DeadPuts, func(d DeadLetter) bool { return d.Key.UID == uid })
+	s.DeadDels = reject(s.DeadDels, func(k job.SlotKey) bool { return k.UID == uid })
+	return s
+}
+
+func reject[T any](rows []T, match func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(rows), match)
+}
+
+// Create is a new job with the slots that are made with it. The slots are
+// written if and only if the job is.
+type Create struct {
+	Job   job.Job
+	Slots []job.Slot
+}
+
+// JobEnd ends a live job.
+type JobEnd struct {
+	UID     job.UID
+	EndedAt job.Instant
+}
+
+// JobQuarantine sets a job aside.
+type JobQuarantine struct {
+	UID    job.UID
+	Reason string
+}
+
+// Request remembers the effect of a request id that made no job: a trigger.
+type Request struct {
+	Namespace string
+	RequestID string
+	Hash      string
+	Key       job.SlotKey
+}
+
+// SlotUpdate replaces a slot's row if it stands as From says.
+type SlotUpdate struct {
+	Slot        job.Slot
+	FromState   job.State
+	FromAttempt int32
+}
+
+// SlotAttempt is an attempt that did not end its slot.
+type SlotAttempt struct {
+	Key     job.SlotKey
+	Attempt job.Attempt
+}
+
+// LateResult is what a worker reported of an attempt that was over.
+type LateResult struct {
+	Key     job.SlotKey
+	Attempt int32
+	Text    string
+}
+
+// BacklogKey orders the open slots that are not in memory, and those that are
+// too old to be found by a scan. The claimed ones come first, since all of them
+// must be loaded.
+type BacklogKey struct {
+	Waiting  bool // not claimed
+	Handler  string
+	Priority int32
+	Fairness string
+	ReadyAt  job.Instant
+	Slot     job.SlotKey
+}
+
+// BacklogRow is one row of the backlog.
+type BacklogRow struct {
+	Key    BacklogKey
+	WakeAt job.Instant // the earlier of not-before and deadline
+}
+
+// DeadLetter is a slot whose retries are exhausted.
+type DeadLetter struct {
+	Key     job.SlotKey
+	Handler string
+	At      job.Instant
+}
+
+// Gap is a range of fire times, (From, To], whose slots are still to be made, of
+// one job or of all jobs of the shard. Everything up to the cursor is made.
+type Gap struct {
+	Key    GapKey
+	From   job.Instant
+	Cursor job.SlotKey
+	MadeAt job.Instant
+}
+
+// GapKey names a gap within its shard.
+type GapKey struct {
+	To  job.Instant
+	UID job.UID // zero: all jobs
+}
+
+// GapMove moves a gap's cursor if it stands at From, or closes the gap.
+type GapMove struct {
+	Key      GapKey
+	From, To job.SlotKey
+	Closed   bool
+}
+
+// EventKind says what an event tells.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventShardTaken      EventKind = "shard_taken"
+	EventGapOpened       EventKind = "gap_opened"
+	EventGapClosed       EventKind = "gap_closed"
+	EventDeadLetter      EventKind = "dead_letter"
+	EventLateResult      EventKind = "late_result_refused"
+	EventJobQuarantined  EventKind = "job_quarantined"
+	EventJobDeleted      EventKind = "job_deleted"
+	EventSlotCancelled   EventKind = "slot_cancelled"
+	EventAttemptLost     EventKind = "attempt_lost"
+	EventDocumentChanged EventKind = "document_changed"
+)
+
+// Event is something that an operator may want to know. Events are appended and
+// never changed; none is written for an execution that went well. (shard, epoch,
+// Seq) names an event, so that a batch that is sent again doubles none.
+type Event struct {
+	Seq    int64
+	At     job.Instant
+	Kind   EventKind
+	Job    job.UID     // zero: none
+	Fire   job.Instant // zero: none
+	Detail string
+}
+
+// Outcome says for each row of a committed batch that was not written what stood
+// in its way. A row that is not mentioned was written, by this batch or by an
+// earlier send of it.
+type Outcome struct {
+	Shards []ShardOutcome // in the order of the batch
+}
+
+// ShardOutcome is the part of an outcome that belongs to one shard.
+type ShardOutcome struct {
+	Creates  map[job.UID]job.Job      // the job that has the name or the request id
+	Slots    map[job.SlotKey]job.Slot // the row as it stands; StateNone: there is none
+	Requests map[string]Request       // by namespace + "/" + request id
+	Gaps     []GapKey                 // moved by somebody else
+}
+
+// JobsPage asks for jobs in the order of their names.
+type JobsPage struct {
+	Namespace string
+	ShowEnded bool
+	AfterName string // exclusive, with AfterUID
+	AfterUID  job.UID
+	Limit     int
+}
+
+// SlotsPage asks for slots, newest first.
+type SlotsPage struct {
+	Namespace string
+	States    []job.State // empty: all
+	Before    SlotCursor  // exclusive; zero: from the newest
+	Limit     int
+}
+
+// SlotCursor is a place in the order of all slots: fire time, then shard, then
+// uid.
+type SlotCursor struct {
+	Key   job.SlotKey
+	Shard shard.ID
+}
+
+// SlotOf is a slot with the job that it belongs to.
+type SlotOf struct {
+	Slot job.Slot
+	Job  job.Job
+}
+
+// Handler is an entry of the catalog.
+type Handler struct {
+	Name       string
+	CreatedAt  job.Instant
+	LastSeenAt job.Instant
+}
+
+// Loaded is what a shard's owner needs before it can go on.
+type Loaded struct {
+	Recurring []job.Job // live, plus those that ended after an open gap's cursor
+	Open      []SlotOf  // not final, from open-from on
+	Claimed   []SlotOf  // RUNNING slots of the backlog
+	Gaps      []Gap
+	Backlog   []BacklogCount
+}
+
+// BacklogCount says how much of a handler waits in the backlog.
+type BacklogCount struct {
+	Handler  string
+	Priority int32
+	Rows     int
+	WakeAt   job.Instant // the smallest
+}
+
+// BacklogQuery asks for waiting slots of the backlog in its order: of one
+// handler and priority after a place in that order, or all of one job.
+type BacklogQuery struct {
+	Handler  string
+	Priority int32
+	After    BacklogKey
+	UID      job.UID // if not zero, all of this job instead
+	Limit    int
+}
+
+// BacklogSlot is a waiting slot with its place in the backlog.
+type BacklogSlot struct {
+	Row BacklogRow
+	SlotOf
+}
+
+// Loader reads what an owner needs. Every read first sees the owner's epoch and
+// fails with a *FencedError otherwise.
+type Loader interface {
+	// Load reads a shard after its take-over.
+	Load(ctx context.Context, p shard.Proof) (Loaded, error)
+	// OnceJobs reads live jobs of one fire time that have no slot yet, in the
+	// order (fire time, uid), after a place in that order and with fire times up
+	// to until.
+	OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, until job.Instant, limit int) ([]job.Job, error)
+	// Waiting reads waiting slots of the backlog.
+	Waiting(ctx context.Context, p shard.Proof, q BacklogQuery) ([]BacklogSlot, error)
+	// InboxShards lists the shards whose inbox isn't empty.
+	InboxShards(ctx context.Context) ([]shard.ID, error)
+	// SlotOf reads one slot with its job, or returns ErrNotFound.
+	SlotOf(ctx context.Context, p shard.Proof, key job.SlotKey) (SlotOf, error)
+	// Drain reads rows of the shard's inbox.
+	Drain(ctx context.Context, p shard.Proof, limit int) ([]job.Job, error)
+}
+
+// Inbox takes jobs without being their shards' owner.
+type Inbox interface {
+	// Submit stores all jobs with an inbox row each, or none. Their EffectiveFrom
+	// is the database's time. It returns for each job nil, or the job that has its
+	// name or request id; if any is not nil and differs from what was asked for
+	// (another hash or no request id), nothing was written and stored is false.
+	Submit(ctx context.Context, jobs []job.Job) (existing []*job.Job, stored bool, err error)
+}
+
+// Reader answers people's questions, from any node. What isn't there is
+// ErrNotFound.
+type Reader interface {
+	// Job reads the live job of a name, or else the newest ended one.
+	Job(ctx context.Context, id shard.ID, namespace, name string) (job.Job, error)
+	// JobByUID reads a job by its uid, in whichever shard.
+	JobByUID(ctx context.Context, namespace string, uid job.UID) (job.Job, error)
+	// JobUIDs lists the uids that a name has had, newest first.
+	JobUIDs(ctx context.Context, id shard.ID, namespace, name string) ([]job.UID, error)
+	// JobByRequest reads the job that a request made.
+	JobByRequest(ctx context.Context, id shard.ID, namespace, requestID string) (job.Job, error)
+	// Jobs lists jobs.
+	Jobs(ctx context.Context, p JobsPage) ([]job.Job, error)
+	// SlotsByKey reads slots of one shard by their keys; those that aren't there
+	// are left out.
+	SlotsByKey(ctx context.Context, id shard.ID, keys []job.SlotKey) ([]job.Slot, error)
+	// UnscheduledSlots lists the immediate and manual slots of a job before an
+	// instant, newest first.
+	UnscheduledSlots(ctx context.Context, id shard.ID, uid job.UID, before job.Instant, limit int) ([]job.Slot, error)
+	// Slots lists slots of all jobs of a namespace. It looks at a bounded number
+	// of rows: next is where to go on, and is zero at the end.
+	Slots(ctx context.Context, p SlotsPage) (slots []SlotOf, next SlotCursor, err error)
+	// Attempts lists the attempts that did not end their slot, oldest first.
+	Attempts(ctx context.Context, id shard.ID, key job.SlotKey) ([]job.Attempt, error)
+	// GapsOf lists the open gaps of a shard.
+	GapsOf(ctx context.Context, id shard.ID) ([]Gap, error)
+	// Events lists the newest events of a shard, newest first.
+	Events(ctx context.Context, id shard.ID, limit int) ([]Event, error)
+}
+
+// Catalog keeps the handlers that workers registered.
+type Catalog interface {
+	// RegisterHandlers notes that handlers are served.
+	RegisterHandlers(ctx context.Context, names []string, now job.Instant) error
+	// Handler reads one entry.
+	Handler(ctx context.Context, name string) (Handler, error)
+	// Handlers lists the catalog by name.
+	Handlers(ctx context.Context, after string, limit int) ([]Handler, error)
+}
