@@ -72,7 +72,10 @@ type Batch struct {
 }
 
 // ShardBatch is the part of a batch that belongs to one shard. The lists are
-// applied in the order of the fields.
+// applied in the order of the fields. A row of the backlog or of the dead letters
+// is put only if its slot then stands as the row says, in its state and (in the
+// backlog) with its trigger and the instant from which it may run: one whose slot
+// was not written leaves nothing behind.
 type ShardBatch struct {
 	Proof     shard.Proof
 	Watermark job.Instant // zero: unchanged
@@ -184,14 +187,15 @@ type BacklogKey struct {
 	Handler  string
 	Priority int32
 	Fairness string
-	ReadyAt  job.Instant
+	ReadyAt  job.Instant // the slot's not-before, or else its created-at
 	Slot     job.SlotKey
 }
 
 // BacklogRow is one row of the backlog.
 type BacklogRow struct {
-	Key    BacklogKey
-	WakeAt job.Instant // the earlier of not-before and deadline
+	Key     BacklogKey
+	WakeAt  job.Instant // the earlier of not-before and deadline
+	Trigger job.Trigger // of the slot, for the check; it isn't stored
 }
 
 // DeadLetter is a slot whose retries are exhausted.
@@ -342,9 +346,9 @@ type BacklogSlot struct {
 type Loader interface {
 	// Load reads a shard after its take-over.
 	Load(ctx context.Context, p shard.Proof) (Loaded, error)
-	// OnceJobs reads live jobs of one fire time that have no slot yet, in the
-	// order (fire time, uid), after a place in that order and with fire times up
-	// to until.
+	// OnceJobs reads jobs of one fire time, in the order (fire time, uid), after a
+	// place in that order and with fire times up to until: those that live, and
+	// those that ended at their fire time or later, which may still owe a slot.
 	OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, until job.Instant, limit int) ([]job.Job, error)
 	// Waiting reads waiting slots of the backlog.
 	Waiting(ctx context.Context, p shard.Proof, q BacklogQuery) ([]BacklogSlot, error)
@@ -391,6 +395,8 @@ type Reader interface {
 	Attempts(ctx context.Context, id shard.ID, key job.SlotKey) ([]job.Attempt, error)
 	// GapsOf lists the open gaps of a shard.
 	GapsOf(ctx context.Context, id shard.ID) ([]Gap, error)
+	// DeadLetters lists the dead letters of a shard, by key.
+	DeadLetters(ctx context.Context, id shard.ID, limit int) ([]DeadLetter, error)
 	// Events lists the newest events of a shard, newest first.
 	Events(ctx context.Context, id shard.ID, limit int) ([]Event, error)
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -108,13 +109,6 @@ func (s *Shard) created(c *createState, e Committed) {
 	}
 }
 
-// forget drops a slot that was never written.
-func (s *Shard) forget(slot *slotState) {
-	s.refund(slot)
-	s.forgetDirty(slot)
-	s.untrack(slot)
-}
-
 // Delete ends a job. The job is the database's row of it, for one that isn't in
 // memory. It is answered by a Reply with Job.
 type Delete struct {
@@ -129,12 +123,16 @@ func (e Delete) apply(s *Shard) {
 	}
 	ended := e.Job
 	ended.EndedAt = max(s.firedTo, s.watermark)
+	if s.reads.ended[ended.UID] != 0 {
+		ended.EndedAt = s.reads.ended[ended.UID]
+	}
 	if j := s.jobs[e.Job.UID]; j != nil {
 		if j.EndedAt != 0 {
 			ended.EndedAt = j.EndedAt
 		}
 		s.endJob(j, ended.EndedAt)
 	}
+	s.noteEnd(ended.UID, ended.EndedAt)
 	s.pending.rows.Ends = append(s.pending.rows.Ends, store.JobEnd{UID: ended.UID, EndedAt: ended.EndedAt})
 	s.note(store.EventJobDeleted, ended.UID, 0, ended.ResourceName())
 	s.reads.endedJobs = append(s.reads.endedJobs, ended.UID)
@@ -148,7 +146,7 @@ func (s *Shard) endJob(j *jobState, at job.Instant) {
 	}
 	j.live, j.EndedAt = false, at
 	s.wheel.Cancel(j.timer)
-	for _, slot := range s.slots {
+	for _, slot := range inOrder(maps.Values(s.slots)) {
 		if slot.job == j && slot.row.State == job.Ready {
 			s.cancel(slot, "its job was deleted")
 		}
@@ -172,6 +170,7 @@ type Trigger struct {
 }
 
 func (e Trigger) apply(s *Shard) {
+	s.patchEnd(&e.Job)
 	s.pending.triggers = append(s.pending.triggers, &triggerState{event: e})
 }
 
@@ -185,7 +184,11 @@ func (s *Shard) writeTriggers(b *Batch) {
 			b.after = append(b.after, Reply{Tag: t.event.Tag, Err: err})
 			continue
 		}
-		t.slot = s.make(j, job.SlotKey{FireTime: s.unique(), UID: j.UID}, job.TriggerManual)
+		key := job.SlotKey{FireTime: s.unique(), UID: j.UID}
+		for s.slots[key] != nil { // an immediate slot of the same microsecond
+			key.FireTime = s.unique()
+		}
+		t.slot = s.make(j, key, job.TriggerManual)
 		if t.event.RequestID != "" {
 			b.Rows.Requests = append(b.Rows.Requests, store.Request{
 				Namespace: j.Namespace, RequestID: t.event.RequestID, Hash: t.event.Hash, Key: t.slot.row.Key,
@@ -200,12 +203,16 @@ func (s *Shard) writeTriggers(b *Batch) {
 
 // triggered says what became of a trigger.
 func (s *Shard) triggered(t *triggerState, e Committed) {
+	if _, taken := e.Outcome.Slots[t.slot.row.Key]; taken {
+		s.outbox = append(s.outbox, Reply{Tag: t.event.Tag, Err: store.ErrUnavailable})
+		return
+	}
 	earlier, lost := e.Outcome.Requests[t.event.Job.Namespace+"/"+t.event.RequestID]
 	if err := e.Refused[t.event.Job.UID]; err != nil {
 		s.outbox = append(s.outbox, Reply{Tag: t.event.Tag, Err: err})
 		return
 	}
-	if !lost || t.event.RequestID == "" {
+	if !lost || t.event.RequestID == "" || earlier.Key == t.slot.row.Key {
 		row := t.slot.row
 		s.outbox = append(s.outbox, Reply{Tag: t.event.Tag, Slot: &row})
 		return
@@ -264,9 +271,11 @@ type InboxLoaded struct {
 }
 
 func (e InboxLoaded) apply(s *Shard) {
+	s.reads.open--
 	s.reads.inbox = false
 	s.reads.inboxWanted = s.reads.inboxWanted || len(e.Jobs) == e.Read.Limit
 	for i := range e.Jobs {
+		s.patchEnd(&e.Jobs[i])
 		s.adoptJob(&e.Jobs[i])
 	}
 }
@@ -275,12 +284,12 @@ func (e InboxLoaded) apply(s *Shard) {
 // what it owes since it was accepted gets its slots, or a gap.
 func (s *Shard) adoptJob(j *job.Job) {
 	s.pending.rows.InboxDels = append(s.pending.rows.InboxDels, j.UID)
-	if s.jobs[j.UID] != nil || j.EndedAt != 0 {
-		return
-	}
 	state, err := s.addJob(j)
 	if err != nil {
 		s.quarantine(j.UID, err.Error())
+		return
+	}
+	if state.live || state.EndedAt != 0 {
 		return
 	}
 	switch j.Schedule.Kind {
@@ -289,7 +298,9 @@ func (s *Shard) adoptJob(j *job.Job) {
 		if key.FireTime.Whole() {
 			key.FireTime++
 		}
-		s.make(state, key, job.TriggerImmediate)
+		if s.slots[key] == nil {
+			s.make(state, key, job.TriggerImmediate)
+		}
 	case job.KindOnce:
 		s.adoptOnce(state)
 	default:

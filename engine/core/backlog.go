@@ -14,6 +14,19 @@ func (s *Shard) displace(slot *slotState) {
 	s.markDirty(slot)
 }
 
+// listed notes that a displaced slot's row stands in the backlog.
+func (s *Shard) listed(slot *slotState) {
+	if !slot.displaced || slot.listed {
+		return
+	}
+	slot.listed = true
+	stats := &s.queue(slot.job.Handler).waiting[priorityOf(slot.row.Trigger)]
+	stats.unwritten--
+	if readyAt(&slot.row) <= stats.after.ReadyAt {
+		stats.after = store.BacklogKey{} // it lies behind what was brought back: begin again
+	}
+}
+
 // WaitingLoaded answers a read of the backlog.
 type WaitingLoaded struct {
 	Read  Read
@@ -21,6 +34,7 @@ type WaitingLoaded struct {
 }
 
 func (e WaitingLoaded) apply(s *Shard) {
+	s.reads.open--
 	if !e.Read.UID.IsZero() {
 		s.cancelWaiting(e)
 		return
@@ -33,21 +47,29 @@ func (e WaitingLoaded) apply(s *Shard) {
 			stats.wakeAt = w.Row.WakeAt // the rest sleeps longer
 			return
 		}
+		if slot := s.slots[w.Slot.Key]; slot != nil && slot.displaced {
+			return // it hasn't left memory yet: go on from here once it has
+		}
 		stats.after = w.Row.Key
 		stats.rows = max(stats.rows-1, 1)
 		s.takeWaiting(w)
 	}
 	if len(e.Slots) < e.Read.Limit {
-		stats.rows = 0
+		stats.rows = stats.fresh // what was displaced too late to be read
 	}
 }
 
 // takeWaiting brings a slot of the backlog back to memory.
 func (s *Shard) takeWaiting(w *store.BacklogSlot) *slotState {
+	s.patchEnd(&w.Job)
 	if slot := s.slots[w.Slot.Key]; slot != nil {
-		slot.displaced = false // it hadn't left yet
-		s.enqueue(slot)
-		return slot
+		return slot // it came back before
+	}
+	if w.Slot.State != job.Ready {
+		// The row has outlived its slot's wait; no writer leaves such a row, but one
+		// that is there must not come back for ever.
+		s.pending.rows.BacklogDels = append(s.pending.rows.BacklogDels, w.Row.Key)
+		return nil
 	}
 	return s.adopt(w.Slot, &w.Job, true)
 }
@@ -61,7 +83,7 @@ func (s *Shard) wantsWaiting(q *queue, p int32) bool {
 
 // cancelWaiting cancels the waiting slots of a deleted job, page by page.
 func (s *Shard) cancelWaiting(e WaitingLoaded) {
-	s.reads.ended = nil
+	s.reads.cancelling = nil
 	for i := range e.Slots {
 		w := &e.Slots[i]
 		slot := s.takeWaiting(w)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -65,6 +66,9 @@ func (s *Shard) Ready(now job.Instant, room int) *Batch {
 		s.fillGaps(b, room)
 	}
 	s.writeWatermark(b)
+	if len(s.pending.dirty) == 0 && s.openFromSent < s.openFrom {
+		b.Rows.OpenFrom, s.openFromSent = s.openFrom, s.openFrom
+	}
 	s.inflight = b
 	return b
 }
@@ -165,7 +169,6 @@ func (e Committed) apply(s *Shard) {
 	s.outbox = append(s.outbox, b.after...)
 	if b.opening {
 		s.opened = true
-		s.advance()
 	}
 }
 
@@ -173,16 +176,18 @@ func (e Committed) apply(s *Shard) {
 // its way.
 func (s *Shard) written(slot *slotState, messages []Message, e Committed) {
 	if s.slots[slot.row.Key] != slot {
-		return // what it was made with was not written
-	}
-	if _, refused := e.Refused[slot.row.Key.UID]; refused {
-		s.replaced(slot, job.Slot{Key: slot.row.Key})
+		s.unsend(messages) // what it was made with was not written
 		return
 	}
-	if stands, conflict := e.Outcome.Slots[slot.row.Key]; conflict {
+	_, refused := e.Refused[slot.row.Key.UID]
+	stands, conflict := e.Outcome.Slots[slot.row.Key]
+	if refused || conflict {
+		stands.Key = slot.row.Key
+		s.unsend(messages)
 		s.replaced(slot, stands)
 		return
 	}
+	s.listed(slot)
 	for _, m := range messages {
 		if _, ok := m.(Assign); ok {
 			slot.unsent = false
@@ -197,24 +202,34 @@ func (s *Shard) written(slot *slotState, messages []Message, e Committed) {
 // replaced drops a slot whose row was not written and takes up the one that
 // stands there.
 func (s *Shard) replaced(slot *slotState, stands job.Slot) {
-	s.refund(slot)
 	j := slot.job
 	held := j.held
 	j.held = true // keep the job while its slot is exchanged
-	s.forgetDirty(slot)
-	s.untrack(slot)
+	s.forget(slot)
 	if stands.State.Open() {
-		s.adopt(stands, &j.Job, true)
+		if adopted := s.adopt(stands, &j.Job, true); adopted != nil {
+			adopted.relist = true // whether it is listed isn't known
+			s.markDirty(adopted)
+		}
 	}
 	j.held = held
 	s.dropJob(j)
 }
 
-// refund gives back the credit of a claim that its worker never heard of.
-func (s *Shard) refund(slot *slotState) {
-	if slot.row.State == job.Running && slot.unsent {
-		s.workers.Refund(workerOf(&slot.row))
-		slot.unsent = false
+// forget drops a slot that is not in the database, or not as it is here.
+func (s *Shard) forget(slot *slotState) {
+	s.unsend(slot.messages)
+	s.listed(slot)
+	s.forgetDirty(slot)
+	s.untrack(slot)
+}
+
+// unsend gives back the credit of assignments that will never leave.
+func (s *Shard) unsend(messages []Message) {
+	for _, m := range messages {
+		if a, ok := m.(Assign); ok {
+			s.workers.Refund(a.Worker)
+		}
 	}
 }
 
@@ -248,8 +263,13 @@ func (e Undeliverable) apply(s *Shard) {
 // Abandon gives back what the shard took from the node's workers, before it is
 // thrown away.
 func (s *Shard) Abandon() {
-	for _, slot := range s.slots {
-		s.refund(slot)
+	if s.inflight != nil {
+		for _, messages := range s.inflight.messages {
+			s.unsend(messages)
+		}
+	}
+	for _, slot := range s.slots { // in any order: credit only adds up
+		s.unsend(slot.messages)
 	}
 }
 
@@ -265,15 +285,16 @@ func (s *Shard) syncBacklog(b *Batch, slot *slotState) {
 		b.Rows.BacklogDels = append(b.Rows.BacklogDels, *slot.backlog)
 		slot.backlog = nil
 	}
-	if want != nil && (slot.backlog == nil || slot.displaced) {
+	if want != nil && (slot.backlog == nil || slot.displaced || slot.relist) {
 		b.Rows.BacklogPuts = append(b.Rows.BacklogPuts, *want)
 		slot.backlog = &want.Key
 	}
+	slot.relist = false
 }
 
 // moveOpenFrom moves the place from which open slots are found by a scan, and
-// lists those that it leaves behind. It moves seldom, and only past slots whose
-// rows in the backlog are in this batch or an earlier one.
+// lists those that it leaves behind. It moves seldom, and reaches the database
+// only with a batch that, with those before it, holds all their rows.
 func (s *Shard) moveOpenFrom() {
 	if !s.opened || s.now.Sub(s.movedAt) < s.cfg.OpenFromEvery {
 		return
@@ -284,10 +305,9 @@ func (s *Shard) moveOpenFrom() {
 		return
 	}
 	s.openFrom = target
-	for _, slot := range s.slots {
+	for _, slot := range inOrder(maps.Values(s.slots)) {
 		if slot.row.Key.FireTime < target && slot.backlog == nil && slot.row.State.Open() {
 			s.markDirty(slot)
 		}
 	}
-	s.pending.rows.OpenFrom = target
 }

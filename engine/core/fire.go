@@ -141,8 +141,10 @@ type OnceLoaded struct {
 }
 
 func (e OnceLoaded) apply(s *Shard) {
+	s.reads.open--
 	s.reads.once = false
 	for i := range e.Jobs {
+		s.patchEnd(&e.Jobs[i])
 		s.armOnce(&e.Jobs[i])
 	}
 	if len(e.Jobs) < e.Read.Limit {
@@ -155,9 +157,6 @@ func (e OnceLoaded) apply(s *Shard) {
 
 // armOnce takes a job of one fire time into memory.
 func (s *Shard) armOnce(j *job.Job) {
-	if s.jobs[j.UID] != nil || s.slots[job.SlotKey{FireTime: j.Schedule.At, UID: j.UID}] != nil {
-		return
-	}
 	if j.Quarantine != "" {
 		return
 	}
@@ -166,10 +165,27 @@ func (s *Shard) armOnce(j *job.Job) {
 		s.quarantine(j.UID, err.Error())
 		return
 	}
-	state.live = true
+	state.EndedAt = max(state.EndedAt, j.EndedAt)
+	if state.EndedAt != 0 {
+		s.makeCancelled(state, job.SlotKey{FireTime: j.Schedule.At, UID: j.UID}, job.TriggerSchedule)
+		return
+	}
+	if state.live {
+		return
+	}
+	state.live = true // also of one that is here only for a slot that a user asked for
 	s.once.inMemory++
 	// The window may have been read late: what is due by now fires now.
 	s.arm(state, j.Schedule.At-1)
+}
+
+// makeCancelled records an occurrence that a job owed when it ended.
+func (s *Shard) makeCancelled(j *jobState, key job.SlotKey, trigger job.Trigger) {
+	if s.slots[key] != nil {
+		return
+	}
+	slot := s.track(job.Slot{Key: key, Trigger: trigger, State: job.StateNone, CreatedAt: s.now}, j)
+	s.cancel(slot, "its job ended before the slot was made")
 }
 
 // observe attaches something to be counted to a slot's next write.

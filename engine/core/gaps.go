@@ -95,8 +95,12 @@ type GapOnceLoaded struct {
 }
 
 func (e GapOnceLoaded) apply(s *Shard) {
+	s.reads.open--
 	if len(s.gaps) == 0 || s.gaps[0].Key != e.Read.Gap {
 		return
+	}
+	for i := range e.Jobs {
+		s.patchEnd(&e.Jobs[i])
 	}
 	g := s.gaps[0]
 	g.reading, g.page = false, e.Jobs
@@ -200,13 +204,13 @@ func (s *Shard) makeOwed(g *gapState, key job.SlotKey, j *job.Job) {
 		s.quarantine(j.UID, err.Error())
 		return
 	}
+	state.EndedAt = max(state.EndedAt, j.EndedAt)
 	g.made++
 	if state.EndedAt == 0 {
 		s.make(state, key, job.TriggerBackfill)
 		return
 	}
-	slot := s.track(job.Slot{Key: key, Trigger: job.TriggerBackfill, State: job.StateNone, CreatedAt: s.now}, state)
-	s.cancel(slot, "its job ended before the slot was made up for")
+	s.makeCancelled(state, key, job.TriggerBackfill)
 }
 
 // closeGap ends a gap and lets go of the jobs that only it needed.
@@ -215,7 +219,7 @@ func (s *Shard) closeGap(g *gapState) {
 	if g.made > 0 {
 		s.note(store.EventGapClosed, g.Key.UID, 0, fmt.Sprintf("made up for %d occurrences of %s to %s", g.made, g.From, g.Key.To))
 	}
-	for _, j := range s.jobs {
+	for _, j := range s.jobs { // in any order: they are only let go of
 		if j.EndedAt != 0 {
 			s.dropJob(j)
 		}

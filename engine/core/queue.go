@@ -22,6 +22,9 @@ type backlogStats struct {
 	after   store.BacklogKey // all rows up to it were brought back
 	wakeAt  job.Instant      // no row wakes earlier; may be too early, never too late
 	reading bool
+
+	unwritten int // displaced slots whose rows aren't in the database yet
+	fresh     int // rows that the read under way can't see
 }
 
 // due reports whether rows should come back to memory by now.
@@ -32,6 +35,8 @@ func (b *backlogStats) add(wakeAt job.Instant) {
 		b.wakeAt = wakeAt
 	}
 	b.rows++
+	b.unwritten++
+	b.fresh++
 }
 
 // readyHeap orders slots by priority, then by the instant from which they may
@@ -95,7 +100,8 @@ func backlogRow(s *job.Slot, handler string) store.BacklogRow {
 			ReadyAt:  readyAt(s),
 			Slot:     s.Key,
 		},
-		WakeAt: readyAt(s),
+		WakeAt:  readyAt(s),
+		Trigger: s.Trigger,
 	}
 	if s.State == job.Running {
 		row.WakeAt = s.Deadline

@@ -1,6 +1,9 @@
 package core
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -38,8 +41,12 @@ type readState struct {
 	inbox, inboxWanted bool
 	results            map[job.SlotKey][]Result // wait for their slot's row
 	asked              map[job.SlotKey]bool
-	ended              *job.UID // whose waiting slots are being cancelled
+	cancelling         *job.UID // whose waiting slots are being cancelled
 	endedJobs          []job.UID
+	// ended are the jobs that ended while something was being read: what comes back
+	// may not know of it.
+	ended map[job.UID]job.Instant
+	open  int // reads that aren't answered yet
 }
 
 // Reads returns what the shard wants to read now. Every read is answered by one
@@ -48,6 +55,9 @@ type readState struct {
 func (s *Shard) Reads() []Read {
 	if s.inflight != nil || !s.opened {
 		return nil
+	}
+	if s.reads.open == 0 {
+		clear(s.reads.ended) // all of it is durable, and every read will see it
 	}
 	var reads []Read
 	if !s.reads.once && s.wantsOnce() {
@@ -60,27 +70,49 @@ func (s *Shard) Reads() []Read {
 		reads = append(reads, Read{Kind: ReadInbox, Limit: s.cfg.PageLimit})
 	}
 	reads = append(reads, s.gapReads()...)
-	for handler, q := range s.queues {
+	for _, handler := range slices.Sorted(maps.Keys(s.queues)) {
+		q := s.queues[handler]
 		for p := range q.waiting {
 			if s.wantsWaiting(q, int32(p)) {
-				q.waiting[p].reading = true
+				q.waiting[p].reading, q.waiting[p].fresh = true, q.waiting[p].unwritten
 				reads = append(reads, Read{Kind: ReadWaiting, Handler: handler, Priority: int32(p), From: q.waiting[p].after, Limit: min(s.cfg.PageLimit, s.cfg.ReadyLimit/2)})
 			}
 		}
 	}
-	if s.reads.ended == nil && len(s.reads.endedJobs) > 0 {
+	if s.reads.cancelling == nil && len(s.reads.endedJobs) > 0 {
 		uid := s.reads.endedJobs[0]
 		s.reads.endedJobs = s.reads.endedJobs[1:]
-		s.reads.ended = &uid
+		s.reads.cancelling = &uid
 		reads = append(reads, Read{Kind: ReadWaiting, UID: uid, Limit: s.cfg.PageLimit})
 	}
-	for key := range s.reads.results {
+	for _, key := range slices.SortedFunc(maps.Keys(s.reads.results), compareKeys) {
 		if !s.reads.asked[key] {
 			s.reads.asked[key] = true
 			reads = append(reads, Read{Kind: ReadSlot, Key: key})
 		}
 	}
+	s.reads.open += len(reads)
 	return reads
+}
+
+// noteEnd remembers that a job ended, for what is being read.
+func (s *Shard) noteEnd(uid job.UID, at job.Instant) {
+	if s.reads.ended == nil {
+		s.reads.ended = map[job.UID]job.Instant{}
+	}
+	s.reads.ended[uid] = at
+	for _, g := range s.gaps {
+		for i := range g.page {
+			s.patchEnd(&g.page[i])
+		}
+	}
+}
+
+// patchEnd tells a job that was read what the database may not have known.
+func (s *Shard) patchEnd(j *job.Job) {
+	if at := s.reads.ended[j.UID]; at != 0 && j.EndedAt == 0 {
+		j.EndedAt = at
+	}
 }
 
 // maxHeldResults bounds the results that wait for a row of the database. Beyond
@@ -104,6 +136,10 @@ type SlotLoaded struct {
 }
 
 func (e SlotLoaded) apply(s *Shard) {
+	s.reads.open--
+	if e.Found != nil {
+		s.patchEnd(&e.Found.Job)
+	}
 	held := s.reads.results[e.Key]
 	delete(s.reads.results, e.Key)
 	delete(s.reads.asked, e.Key)

@@ -15,12 +15,13 @@ type Shard struct {
 	proof   shard.Proof
 	workers *Workers
 
-	now       job.Instant // of the latest step
-	firedTo   job.Instant // everything up to it has its slot, in memory or in a gap
-	watermark job.Instant // the newest that a batch carried
-	openFrom  job.Instant
-	opened    bool // the gap of the time before the take-over is durable
-	behind    bool // too much waits to be written: nothing is fired
+	now          job.Instant // of the latest step
+	firedTo      job.Instant // everything up to it has its slot, in memory or in a gap
+	watermark    job.Instant // the newest that a batch carried
+	openFrom     job.Instant
+	openFromSent job.Instant // what a batch carried of it
+	opened       bool        // the gap of the time before the take-over is durable
+	behind       bool        // too much waits to be written: nothing is fired
 
 	wheel   *wheel.Wheel[timer]
 	expired []timer // reused
@@ -69,6 +70,8 @@ type slotState struct {
 	messages      []Message         // leave with the next write
 	backlog       *store.BacklogKey // the row that the database has in the backlog
 	displaced     bool              // leaves memory once written
+	relist        bool              // whether it has a row in the backlog is not known
+	listed        bool              // it was displaced, and its row in the backlog is written
 	ended         []job.Attempt     // attempts that ended since, without ending the slot
 
 	timer    wheel.Timer
@@ -129,7 +132,7 @@ func (t *refTable) remove(ref uint32) {
 func New(cfg Config, owned store.Owned, loaded store.Loaded, workers *Workers, now job.Instant) *Shard {
 	s := &Shard{
 		cfg: cfg, proof: owned.Proof, workers: workers,
-		now: now, firedTo: max(now, owned.Watermark), watermark: owned.Watermark, openFrom: owned.OpenFrom,
+		now: now, firedTo: max(now, owned.Watermark), watermark: owned.Watermark, openFrom: owned.OpenFrom, openFromSent: owned.OpenFrom,
 		wheel: wheel.New[timer](now.Milliseconds()),
 		jobs:  map[job.UID]*jobState{}, slots: map[job.SlotKey]*slotState{},
 		running: map[WorkerKey]map[*slotState]struct{}{}, queues: map[string]*queue{},
@@ -248,6 +251,7 @@ func (s *Shard) Step(now job.Instant, e Event) {
 	s.now = max(s.now, now)
 	s.advance()
 	e.apply(s)
+	s.advance() // what the event armed may be due already
 }
 
 // Messages returns what may leave at once, and forgets it.
@@ -268,12 +272,17 @@ func (s *Shard) advance() {
 	}
 	const step = 1024
 	s.behind = false
-	for more := true; more; {
+	for {
 		if len(s.pending.dirty) >= s.cfg.PendingLimit {
 			s.behind = true
 			return
 		}
-		s.expired, more = s.wheel.Advance(tick, step, s.expired[:0])
+		// What fires may arm a timer that is due, too: after a stall, a job's next
+		// occurrence. So it is over only when nothing expires.
+		s.expired, _ = s.wheel.Advance(tick, step, s.expired[:0])
+		if len(s.expired) == 0 {
+			break
+		}
 		for _, t := range s.expired {
 			s.expire(t)
 		}

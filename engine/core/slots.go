@@ -1,7 +1,12 @@
 package core
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -181,7 +186,7 @@ func (s *Shard) retry(slot *slotState, e ending) {
 	row := &slot.row
 	s.setState(slot, job.Ready)
 	slot.ended = append(slot.ended, row.NewestAttempt())
-	row.FinishedAt, row.Deadline, row.NotBefore = 0, 0, 0
+	row.FinishedAt, row.Deadline, row.NotBefore = 0, 0, s.now
 	if row.Outcome.CountsAsFailure() {
 		delay := e.retryAfter
 		if delay <= 0 {
@@ -236,7 +241,7 @@ func (e WorkerLost) apply(s *Shard) {
 	if e.Expired {
 		outcome, why = job.OutcomeLeaseLost, "the worker's lease ended"
 	}
-	for slot := range s.running[e.Worker] {
+	for _, slot := range inOrder(maps.Keys(s.running[e.Worker])) {
 		if attempt, holds := e.Holds[slot.row.Key]; holds && attempt == slot.row.Attempt {
 			continue
 		}
@@ -402,8 +407,11 @@ func (s *Shard) resolveResult(e Result, found *store.SlotOf) {
 		// Its own result, sent again because the answer was lost.
 		s.outbox = append(s.outbox, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
 	case s.acceptsLate(row, e):
-		if slot := s.adopt(*row, &found.Job, true); slot != nil {
+		slot := s.adopt(*row, &found.Job, true)
+		if slot != nil && s.acceptsLate(&slot.row, e) {
 			s.acceptLate(slot, e)
+		} else { // it is cancelled: its job ended
+			s.refuse(e, job.Cancelled)
 		}
 	default:
 		s.refuse(e, row.State)
@@ -453,4 +461,14 @@ func (s *Shard) cancel(slot *slotState, why string) {
 	row.ErrorCode, row.ErrorText = "cancelled", why
 	slot.queued = false
 	s.finish(slot, job.Cancelled)
+}
+
+// inOrder returns slots by key: what a shard does never depends on the order of a
+// map, so that a history can be replayed.
+func inOrder(slots iter.Seq[*slotState]) []*slotState {
+	return slices.SortedFunc(slots, func(a, b *slotState) int { return compareKeys(a.row.Key, b.row.Key) })
+}
+
+func compareKeys(a, b job.SlotKey) int {
+	return cmp.Or(cmp.Compare(a.FireTime, b.FireTime), bytes.Compare(a.UID[:], b.UID[:]))
 }

@@ -34,10 +34,13 @@ const (
 	setLate = `UPDATE attempts SET late = ? WHERE shard = ? AND fire_time = ? AND uid = ? AND attempt = ?`
 
 	insertBacklog = `INSERT INTO backlog (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM slots
+		WHERE shard = ?1 AND fire_time = ?7 AND uid = ?8 AND state = CASE WHEN ?2 THEN 1 ELSE 2 END
+			AND CASE WHEN not_before <> 0 THEN not_before ELSE created_at END = ?6 AND trigger = ?10 ON CONFLICT DO NOTHING`
 	deleteBacklog = `DELETE FROM backlog WHERE shard = ? AND waiting = ? AND handler = ? AND priority = ? AND fairness = ? AND ready_at = ? AND fire_time = ? AND uid = ?`
 
-	insertDead = `INSERT INTO dead_letters (shard, fire_time, uid, handler, dead_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	insertDead = `INSERT INTO dead_letters (shard, fire_time, uid, handler, dead_at)
+		SELECT ?1, ?2, ?3, ?4, ?5 FROM slots WHERE shard = ?1 AND fire_time = ?2 AND uid = ?3 AND state = 4 ON CONFLICT DO NOTHING`
 	deleteDead = `DELETE FROM dead_letters WHERE shard = ? AND fire_time = ? AND uid = ?`
 
 	insertGap = `INSERT INTO gaps (shard, to_time, uid, from_time, cursor_time, cursor_uid, made_at) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
@@ -301,7 +304,7 @@ func (s *shardTx) applyQueues(b *store.ShardBatch) error {
 		}
 	}
 	for _, r := range b.BacklogPuts {
-		if _, err := s.row(r.Key.Slot.UID, insertBacklog, append(backlogValues(s.id, r.Key), int64(r.WakeAt))...); err != nil {
+		if _, err := s.row(r.Key.Slot.UID, insertBacklog, append(backlogValues(s.id, r.Key), int64(r.WakeAt), int64(r.Trigger))...); err != nil {
 			return err
 		}
 	}

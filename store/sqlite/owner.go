@@ -199,7 +199,7 @@ func gaps(ctx context.Context, q querier, id int64) ([]store.Gap, error) {
 func (db *DB) OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, until job.Instant, limit int) (jobs []job.Job, err error) {
 	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, `SELECT `+jobColumns+` FROM jobs j
-			WHERE j.shard = ? AND j.fire_at IS NOT NULL AND j.ended_at IS NULL AND (j.fire_at, j.uid) > (?, ?) AND j.fire_at <= ?
+			WHERE j.shard = ? AND j.fire_at IS NOT NULL AND (j.ended_at IS NULL OR j.ended_at >= j.fire_at) AND (j.fire_at, j.uid) > (?, ?) AND j.fire_at <= ?
 			AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)
 			ORDER BY j.fire_at, j.uid LIMIT ?`, int64(p.Shard), int64(after.FireTime), after.UID[:], int64(until), limit)
 		jobs, err = collect(rows, err, scanJob)

@@ -125,12 +125,13 @@ func (db *DB) Slots(ctx context.Context, p store.SlotsPage) ([]store.SlotOf, sto
 			horizon = cut
 		}
 	}
-	return mergeNewest(all, horizon, p.Limit)
+	slots, next := mergeNewest(all, horizon, p.Limit)
+	return slots, next, nil
 }
 
 // mergeNewest orders slots newest first, and cuts them at the page's limit and at
 // the horizon: the newest place at which some shard stopped looking.
-func mergeNewest(all []store.SlotOf, horizon store.SlotCursor, limit int) ([]store.SlotOf, store.SlotCursor, error) {
+func mergeNewest(all []store.SlotOf, horizon store.SlotCursor, limit int) ([]store.SlotOf, store.SlotCursor) {
 	slices.SortFunc(all, func(a, b store.SlotOf) int {
 		if newer(cursorOf(a), cursorOf(b)) {
 			return -1
@@ -141,9 +142,9 @@ func mergeNewest(all []store.SlotOf, horizon store.SlotCursor, limit int) ([]sto
 		all = slices.DeleteFunc(all, func(s store.SlotOf) bool { return newer(horizon, cursorOf(s)) })
 	}
 	if len(all) > limit {
-		return all[:limit], cursorOf(all[limit-1]), nil
+		return all[:limit], cursorOf(all[limit-1])
 	}
-	return all, horizon, nil
+	return all, horizon
 }
 
 // newestOfShard reads a shard's newest slots before the page's cursor. cut is the
@@ -224,6 +225,21 @@ func (db *DB) GapsOf(ctx context.Context, id shard.ID) ([]store.Gap, error) {
 		return nil, unavailable("read gaps", err)
 	}
 	return g, nil
+}
+
+// DeadLetters implements store.Reader.
+func (db *DB) DeadLetters(ctx context.Context, id shard.ID, limit int) ([]store.DeadLetter, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT fire_time, uid, handler, dead_at FROM dead_letters WHERE shard = ? ORDER BY fire_time, uid LIMIT ?`, int64(id), limit)
+	letters, err := collect(rows, err, func(row scanner) (d store.DeadLetter, err error) {
+		var uid []byte
+		err = row.Scan(&d.Key.FireTime, &uid, &d.Handler, &d.At)
+		copy(d.Key.UID[:], uid)
+		return d, err
+	})
+	if err != nil {
+		return nil, unavailable("read dead letters", err)
+	}
+	return letters, nil
 }
 
 // Events implements store.Reader.

@@ -12,7 +12,8 @@ const schemaVersion = 1
 
 // Times are microseconds since the Unix epoch. A uid is its 16 bytes. The keys of
 // slots lead with the time under the shard, so that a batch touches few pages; no
-// index holds a slot's state, so that a finish rewrites nothing but its row.
+// index holds a slot's state, so that a finish rewrites nothing but its row. The
+// checks are far beyond what the API lets in: they keep a faulty writer out.
 var schema = []string{
 	`CREATE TABLE IF NOT EXISTS meta (
 		key   TEXT PRIMARY KEY,
@@ -45,7 +46,7 @@ var schema = []string{
 		namespace      TEXT NOT NULL,
 		name           TEXT NOT NULL,
 		handler        TEXT NOT NULL,
-		params         BLOB NOT NULL,
+		params         BLOB NOT NULL CHECK (length(params) <= 1048576),
 		kind           INTEGER NOT NULL,
 		fire_at        INTEGER,
 		schedule       TEXT NOT NULL,
@@ -62,7 +63,7 @@ var schema = []string{
 	`CREATE UNIQUE INDEX IF NOT EXISTS jobs_live_name ON jobs (shard, namespace, name) WHERE ended_at IS NULL`,
 	`CREATE UNIQUE INDEX IF NOT EXISTS jobs_request ON jobs (shard, namespace, request_id) WHERE request_id IS NOT NULL`,
 	`CREATE INDEX IF NOT EXISTS jobs_by_name ON jobs (namespace, name, uid)`,
-	`CREATE INDEX IF NOT EXISTS jobs_once ON jobs (shard, fire_at, uid) WHERE fire_at IS NOT NULL AND ended_at IS NULL`,
+	`CREATE INDEX IF NOT EXISTS jobs_once ON jobs (shard, fire_at, uid) WHERE fire_at IS NOT NULL`,
 	`CREATE INDEX IF NOT EXISTS jobs_recurring ON jobs (shard, uid) WHERE kind >= 3 AND ended_at IS NULL`,
 	`CREATE INDEX IF NOT EXISTS jobs_ended ON jobs (shard, ended_at) WHERE ended_at IS NOT NULL`,
 
@@ -86,7 +87,7 @@ var schema = []string{
 		outcome     INTEGER NOT NULL,
 		error_code  TEXT NOT NULL,
 		error_text  TEXT NOT NULL,
-		result      BLOB NOT NULL,
+		result      BLOB NOT NULL CHECK (length(result) <= 1048576),
 		PRIMARY KEY (shard, fire_time, uid)
 	) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX IF NOT EXISTS slots_unscheduled ON slots (shard, uid, fire_time) WHERE trigger IN (2, 3)`,

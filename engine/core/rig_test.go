@@ -1,0 +1,525 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/schedule"
+	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// model is a database of one shard in memory, with the store's semantics as far
+// as a shard can see them. It also checks, at every commit, what must hold.
+type model struct {
+	t         *testing.T
+	epoch     shard.Epoch
+	watermark job.Instant
+	openFrom  job.Instant
+	jobs      map[job.UID]job.Job
+	slots     map[job.SlotKey]job.Slot
+	attempts  map[job.SlotKey][]job.Attempt
+	late      []store.LateResult
+	backlog   map[store.BacklogKey]job.Instant
+	dead      map[job.SlotKey]bool
+	gaps      map[store.GapKey]store.Gap
+	inbox     map[job.UID]bool
+	requests  map[string]store.Request
+	successes map[job.SlotKey]int
+	writes    int
+}
+
+func newModel(t *testing.T, at job.Instant) *model {
+	return &model{t: t, watermark: at, openFrom: at, jobs: map[job.UID]job.Job{}, slots: map[job.SlotKey]job.Slot{},
+		attempts: map[job.SlotKey][]job.Attempt{}, backlog: map[store.BacklogKey]job.Instant{}, dead: map[job.SlotKey]bool{},
+		gaps: map[store.GapKey]store.Gap{}, inbox: map[job.UID]bool{}, requests: map[string]store.Request{}, successes: map[job.SlotKey]int{}}
+}
+
+func (m *model) commit(b store.ShardBatch) (out store.ShardOutcome) {
+	m.writes += b.Rows()
+	out = store.ShardOutcome{Creates: map[job.UID]job.Job{}, Slots: map[job.SlotKey]job.Slot{}, Requests: map[string]store.Request{}}
+	for _, c := range b.Creates {
+		m.create(c, &out)
+	}
+	for _, e := range b.Ends {
+		if j := m.jobs[e.UID]; j.EndedAt == 0 {
+			j.EndedAt = e.EndedAt
+			m.jobs[e.UID] = j
+		}
+	}
+	lost := map[job.SlotKey]bool{}
+	for _, r := range b.Requests {
+		if old, ok := m.requests[r.Namespace+"/"+r.RequestID]; ok {
+			out.Requests[r.Namespace+"/"+r.RequestID] = old
+			lost[r.Key] = true
+			continue
+		}
+		m.requests[r.Namespace+"/"+r.RequestID] = r
+	}
+	for _, s := range b.Slots {
+		if !lost[s.Key] {
+			m.insert(s, &out)
+		}
+	}
+	for _, u := range b.Updates {
+		m.update(u, &out)
+	}
+	for _, a := range b.Attempts {
+		m.attempts[a.Key] = append(m.attempts[a.Key], a.Attempt)
+	}
+	m.late = append(m.late, b.Lates...)
+	for _, k := range b.BacklogDels {
+		delete(m.backlog, k)
+	}
+	for _, r := range b.BacklogPuts {
+		if s := m.slots[r.Key.Slot]; (s.State == job.Ready && r.Key.Waiting || s.State == job.Running && !r.Key.Waiting) && readyAt(&s) == r.Key.ReadyAt && s.Trigger == r.Trigger {
+			m.backlog[r.Key] = r.WakeAt
+		}
+	}
+	for _, d := range b.DeadPuts {
+		if m.slots[d.Key].State == job.Dead {
+			m.dead[d.Key] = true
+		}
+	}
+	for _, k := range b.DeadDels {
+		delete(m.dead, k)
+	}
+	for _, g := range b.GapPuts {
+		m.gaps[g.Key] = g
+	}
+	for _, mv := range b.GapMoves {
+		g, ok := m.gaps[mv.Key]
+		if !ok || g.Cursor != mv.From {
+			m.t.Fatalf("gap %v moved from %v, stands at %v", mv.Key, mv.From, g.Cursor)
+		}
+		g.Cursor = mv.To
+		m.gaps[mv.Key] = g
+		if mv.Closed {
+			delete(m.gaps, mv.Key)
+		}
+	}
+	for _, uid := range b.InboxDels {
+		delete(m.inbox, uid)
+	}
+	if b.Watermark != 0 && b.Watermark < m.watermark {
+		m.t.Fatalf("the watermark fell from %v to %v", m.watermark, b.Watermark)
+	}
+	m.watermark, m.openFrom = max(m.watermark, b.Watermark), max(m.openFrom, b.OpenFrom)
+	m.check(b)
+	return out
+}
+
+func (m *model) create(c store.Create, out *store.ShardOutcome) {
+	for _, uid := range slices.SortedFunc(maps.Keys(m.jobs), func(a, b job.UID) int { return slices.Compare(a[:], b[:]) }) {
+		j := m.jobs[uid]
+		sameName := j.Name == c.Job.Name && j.EndedAt == 0
+		if sameName || j.RequestID != "" && j.RequestID == c.Job.RequestID {
+			out.Creates[c.Job.UID] = j
+			return
+		}
+	}
+	m.jobs[c.Job.UID] = c.Job
+	for _, s := range c.Slots {
+		m.insert(s, out)
+	}
+}
+
+func (m *model) insert(s job.Slot, out *store.ShardOutcome) {
+	if stands, ok := m.slots[s.Key]; ok {
+		out.Slots[s.Key] = stands
+		return
+	}
+	m.put(s)
+}
+
+func (m *model) update(u store.SlotUpdate, out *store.ShardOutcome) {
+	stands := m.slots[u.Slot.Key]
+	if stands.State != u.FromState || stands.Attempt != u.FromAttempt {
+		stands.Key = u.Slot.Key
+		out.Slots[u.Slot.Key] = stands
+		return
+	}
+	if !stands.State.CanBecome(u.Slot.State) {
+		m.t.Fatalf("slot %v went from %v to %v", stands.Key, stands.State, u.Slot.State)
+	}
+	m.put(u.Slot)
+}
+
+func (m *model) put(s job.Slot) {
+	m.slots[s.Key] = s
+	if s.State == job.Succeeded {
+		m.successes[s.Key]++
+	}
+}
+
+// check asserts the invariants that a reader of the database may rely on.
+func (m *model) check(b store.ShardBatch) {
+	for key, n := range m.successes {
+		if n > 1 {
+			m.t.Fatalf("slot %v succeeded %d times", key, n)
+		}
+	}
+	listed := map[job.SlotKey]bool{}
+	for k := range m.backlog {
+		listed[k.Slot] = true
+	}
+	for key, s := range m.slots {
+		if s.State.Open() && key.FireTime < m.openFrom && !listed[key] {
+			m.t.Fatalf("open slot %+v lies before open-from %v and not in the backlog; batch %+v", s, m.openFrom, b)
+		}
+		if (s.State == job.Dead) != m.dead[key] {
+			m.t.Fatalf("slot %v is %v, dead letter %v", key, s.State, m.dead[key])
+		}
+	}
+	for uid, j := range m.jobs {
+		if !m.inbox[uid] {
+			m.checkWatermark(j)
+		}
+	}
+}
+
+// checkWatermark asserts invariant W for a job.
+func (m *model) checkWatermark(j job.Job) {
+	for _, at := range expected(m.t, j, m.watermark) {
+		key := job.SlotKey{FireTime: at, UID: j.UID}
+		if _, ok := m.slots[key]; !ok && !m.inGap(key) {
+			m.t.Fatalf("occurrence %v of %s lies before the watermark %v and has neither slot nor gap: %+v gaps %v", at, j.Name, m.watermark, j, m.gaps)
+		}
+	}
+}
+
+func (m *model) inGap(key job.SlotKey) bool {
+	for _, g := range m.gaps {
+		if (g.Key.UID.IsZero() || g.Key.UID == key.UID) && key.FireTime <= g.Key.To && g.Cursor.Less(key) {
+			return true
+		}
+	}
+	return false
+}
+
+// expected lists the occurrences of a job up to an instant.
+func expected(t *testing.T, j job.Job, until job.Instant) []job.Instant {
+	if j.EndedAt != 0 {
+		until = min(until, j.EndedAt)
+	}
+	if j.Schedule.Kind == job.KindOnce {
+		if j.Schedule.At <= until {
+			return []job.Instant{j.Schedule.At}
+		}
+		return nil
+	}
+	if !j.Schedule.Kind.Recurring() {
+		return nil
+	}
+	r, err := j.Schedule.Recurrence()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []job.Instant
+	for at := j.EffectiveFrom.Seconds(); ; {
+		next, ok := r.Next(at)
+		if !ok || job.AtSecond(next) > until {
+			return out
+		}
+		out, at = append(out, job.AtSecond(next)), next
+	}
+}
+
+func (m *model) load() (o store.Owned, l store.Loaded) {
+	m.epoch++
+	oldest := job.MaxInstant
+	for _, g := range m.gaps {
+		l.Gaps = append(l.Gaps, g)
+		oldest = min(oldest, g.Cursor.FireTime)
+	}
+	slices.SortFunc(l.Gaps, func(a, b store.Gap) int { return cmp.Compare(a.Key.To, b.Key.To) })
+	for uid, j := range m.jobs {
+		if j.Schedule.Kind.Recurring() && !m.inbox[uid] && (j.EndedAt == 0 || j.EndedAt >= oldest) {
+			l.Recurring = append(l.Recurring, j)
+		}
+	}
+	counts := map[[2]any]*store.BacklogCount{}
+	waiting := map[job.SlotKey]bool{}
+	for k, wake := range m.backlog {
+		if !k.Waiting {
+			s := m.slots[k.Slot]
+			l.Claimed = append(l.Claimed, store.SlotOf{Slot: s, Job: m.jobs[k.Slot.UID]})
+			continue
+		}
+		waiting[k.Slot] = true
+		c := counts[[2]any{k.Handler, k.Priority}]
+		if c == nil {
+			c = &store.BacklogCount{Handler: k.Handler, Priority: k.Priority, WakeAt: wake}
+			counts[[2]any{k.Handler, k.Priority}] = c
+		}
+		c.Rows++
+		c.WakeAt = min(c.WakeAt, wake)
+	}
+	for _, c := range counts {
+		l.Backlog = append(l.Backlog, *c)
+	}
+	defer func() {
+		byKey := func(a, b store.SlotOf) int { return compareKeys(a.Slot.Key, b.Slot.Key) }
+		slices.SortFunc(l.Open, byKey)
+		slices.SortFunc(l.Claimed, byKey)
+		slices.SortFunc(l.Recurring, func(a, b job.Job) int { return slices.Compare(a.UID[:], b.UID[:]) })
+	}()
+	for key, s := range m.slots {
+		if s.State.Open() && key.FireTime >= m.openFrom && !waiting[key] {
+			l.Open = append(l.Open, store.SlotOf{Slot: s, Job: m.jobs[key.UID]})
+		}
+	}
+	return store.Owned{Proof: shard.Proof{Shard: 3, Epoch: m.epoch}, Watermark: m.watermark, OpenFrom: m.openFrom}, l
+}
+
+func (m *model) answer(r Read) Event {
+	switch r.Kind {
+	case ReadOnce:
+		return OnceLoaded{Read: r, Jobs: m.onceJobs(r)}
+	case ReadGapOnce:
+		return GapOnceLoaded{Read: r, Jobs: m.onceJobs(r)}
+	case ReadInbox:
+		var jobs []job.Job
+		for uid := range m.inbox {
+			jobs = append(jobs, m.jobs[uid])
+		}
+		slices.SortFunc(jobs, func(a, b job.Job) int { return slices.Compare(a.UID[:], b.UID[:]) })
+		return InboxLoaded{Read: r, Jobs: jobs}
+	case ReadSlot:
+		if s, ok := m.slots[r.Key]; ok {
+			return SlotLoaded{Key: r.Key, Found: &store.SlotOf{Slot: s, Job: m.jobs[r.Key.UID]}}
+		}
+		return SlotLoaded{Key: r.Key}
+	}
+	return WaitingLoaded{Read: r, Slots: m.waiting(r)}
+}
+
+func (m *model) onceJobs(r Read) (jobs []job.Job) {
+	for uid, j := range m.jobs {
+		key := job.SlotKey{FireTime: j.Schedule.At, UID: uid}
+		if j.Schedule.Kind == job.KindOnce && (j.EndedAt == 0 || j.EndedAt >= j.Schedule.At) && !m.inbox[uid] && r.After.Less(key) && j.Schedule.At <= r.Until {
+			jobs = append(jobs, j)
+		}
+	}
+	slices.SortFunc(jobs, func(a, b job.Job) int {
+		return cmp.Or(cmp.Compare(a.Schedule.At, b.Schedule.At), slices.Compare(a.UID[:], b.UID[:]))
+	})
+	return jobs[:min(len(jobs), r.Limit)]
+}
+
+func (m *model) waiting(r Read) (slots []store.BacklogSlot) {
+	for k, wake := range m.backlog {
+		match := k.Handler == r.Handler && k.Priority == r.Priority && backlogLess(r.From, k)
+		if !r.UID.IsZero() {
+			match = k.Slot.UID == r.UID
+		}
+		if k.Waiting && match {
+			slots = append(slots, store.BacklogSlot{Row: store.BacklogRow{Key: k, WakeAt: wake}, SlotOf: store.SlotOf{Slot: m.slots[k.Slot], Job: m.jobs[k.Slot.UID]}})
+		}
+	}
+	slices.SortFunc(slots, func(a, b store.BacklogSlot) int {
+		if backlogLess(a.Row.Key, b.Row.Key) {
+			return -1
+		}
+		return 1
+	})
+	return slots[:min(len(slots), r.Limit)]
+}
+
+func backlogLess(a, b store.BacklogKey) bool {
+	if a.ReadyAt != b.ReadyAt {
+		return a.ReadyAt < b.ReadyAt
+	}
+	return a.Slot.Less(b.Slot)
+}
+
+// rig drives a shard against a model.
+type rig struct {
+	*model
+	s       *Shard
+	cfg     Config
+	workers *Workers
+	now     job.Instant
+	said    []Message
+	lastUID byte
+	hold    bool // batches stay under way
+	held    *Batch
+}
+
+const t0 = 1_800_000_000 // Unix seconds
+
+func newRig(t *testing.T) *rig {
+	r := &rig{now: job.AtSecond(t0), workers: NewWorkers(), cfg: DefaultConfig(func() float64 { return 0 })}
+	r.model = newModel(t, r.now)
+	r.restart()
+	return r
+}
+
+// restart throws the shard away, as a crash does, and loads it anew.
+func (r *rig) restart() {
+	owned, loaded := r.load()
+	r.held = nil
+	r.s = New(r.cfg, owned, loaded, r.workers, r.now)
+	r.pump()
+}
+
+// step gives the shard an event and then runs everything that follows from it.
+func (r *rig) step(e Event) {
+	r.t.Helper()
+	r.s.Step(r.now, e)
+	r.pump()
+}
+
+// sleep lets time go by, wake by wake.
+func (r *rig) sleep(d time.Duration) {
+	r.t.Helper()
+	end := r.now.Add(d)
+	for r.now < end {
+		r.now = min(max(r.s.NextWake(), r.now+1000), end)
+		for key := range r.workers.All() { // heartbeats
+			r.workers.Get(key).LeaseUntil = r.now.Add(r.cfg.Lease)
+		}
+		r.step(Tick{})
+	}
+}
+
+func (r *rig) pump() {
+	r.t.Helper()
+	for range 10_000 {
+		r.said = append(r.said, r.s.Messages()...)
+		if err := r.s.Fault(); err != nil {
+			r.t.Fatalf("false step: %v", err)
+		}
+		for handler := range r.s.queues {
+			for r.s.Dispatch(handler) {
+			}
+		}
+		b := r.s.Ready(r.now, store.MaxBatchRows)
+		if b != nil && r.hold {
+			r.held = b
+			return
+		}
+		if b != nil {
+			r.s.Step(r.now, Committed{Outcome: r.commit(b.Rows)})
+			continue
+		}
+		reads := r.s.Reads()
+		for _, read := range reads {
+			r.s.Step(r.now, r.answer(read))
+		}
+		if len(reads) == 0 && len(r.s.outbox) == 0 {
+			return
+		}
+	}
+	r.t.Fatal("the shard never comes to rest")
+}
+
+// release commits the batch that was held.
+func (r *rig) release() {
+	r.t.Helper()
+	r.hold = false
+	if b := r.held; b != nil {
+		r.held = nil
+		r.step(Committed{Outcome: r.commit(b.Rows)})
+	}
+}
+
+func (r *rig) newJob(name string, s job.Schedule) job.Job {
+	r.lastUID++
+	if s.Kind.Recurring() {
+		s.Dialect = schedule.DialectVersion
+	}
+	return job.Job{UID: job.UID{0: 1, 15: r.lastUID}, Shard: 3, Namespace: "default", Name: name, Handler: "h", Schedule: s,
+		Retry: job.RetryPolicy{MaxAttempts: 3, InitialBackoff: time.Second, MaxBackoff: time.Minute, Factor: 2}, Timeout: 30 * time.Second, RequestHash: name}
+}
+
+var everySecond = job.Schedule{Kind: job.KindCron, Cron: "* * * * * *"}
+
+func onceAt(d time.Duration) job.Schedule {
+	return job.Schedule{Kind: job.KindOnce, At: job.AtSecond(t0).Add(d)}
+}
+
+// create creates a job and returns it as it is stored.
+func (r *rig) create(j job.Job) job.Job {
+	r.t.Helper()
+	r.step(Create{Tag: uint64(r.lastUID), Job: j})
+	if r.hold {
+		return j
+	}
+	reply := find[Reply](r)
+	if reply.Job == nil {
+		r.t.Fatalf("create of %s: %+v", j.Name, reply)
+	}
+	return *reply.Job
+}
+
+// join adds a worker.
+func (r *rig) join(id string, capacity int) WorkerKey {
+	key := WorkerKey{ID: id, Incarnation: "1"}
+	r.workers.Join(key, []string{"h"}, capacity, capacity, r.now.Add(r.cfg.Lease))
+	r.pump()
+	return key
+}
+
+// assigned takes the assignments that were sent.
+func (r *rig) assigned() []Assign { return takeAll[Assign](r) }
+
+// finish reports a result of an assignment.
+func (r *rig) finish(a Assign, outcome job.Outcome) {
+	r.t.Helper()
+	r.step(Result{Worker: a.Worker, Token: a.Token, Outcome: outcome, StartedAt: r.now, Text: []byte("text")})
+	r.workers.AddCredit(r.workers.Get(a.Worker.ID), 1)
+	r.pump()
+}
+
+// find takes the newest message of a kind.
+func find[M Message](r *rig) M {
+	r.t.Helper()
+	all := takeAll[M](r)
+	if len(all) == 0 {
+		var m M
+		r.t.Fatalf("no %T was sent", m)
+	}
+	return all[len(all)-1]
+}
+
+func takeAll[M Message](r *rig) (out []M) {
+	r.said = slices.DeleteFunc(r.said, func(m Message) bool {
+		x, ok := m.(M)
+		if ok {
+			out = append(out, x)
+		}
+		return ok
+	})
+	return out
+}
+
+// states counts the slots by state.
+func (r *rig) states() string {
+	counts := map[job.State]int{}
+	for _, s := range r.slots {
+		counts[s.State]++
+	}
+	out := ""
+	for s := job.Ready; s <= job.Discarded; s++ {
+		if counts[s] > 0 {
+			out += fmt.Sprintf("%v:%d ", s, counts[s])
+		}
+	}
+	return out
+}
+
+func (r *rig) wantStates(want string) {
+	r.t.Helper()
+	if got := r.states(); got != want {
+		r.t.Fatalf("slots %s, want %s", got, want)
+	}
+}
+
+func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }

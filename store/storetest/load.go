@@ -1,0 +1,204 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+func cancelled(w *world) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	cancel()
+	return ctx, cancel
+}
+
+// waitingRow is the backlog's row of a slot.
+func waitingRow(s job.Slot, waiting bool, wakeAt job.Instant) store.BacklogRow {
+	readyAt := s.CreatedAt
+	if s.NotBefore != 0 {
+		readyAt = s.NotBefore
+	}
+	return store.BacklogRow{Key: store.BacklogKey{Waiting: waiting, Handler: "h", ReadyAt: readyAt, Slot: s.Key}, WakeAt: wakeAt, Trigger: s.Trigger}
+}
+
+var loadTests = map[string]func(*testing.T, *world){
+	"recurring jobs that live": func(t *testing.T, w *world) {
+		live, ended, once, elsewhere := w.recurring(1, "live"), w.recurring(1, "ended"), w.once(1, "once", w.at), w.recurring(2, "elsewhere")
+		w.create(live, ended, once, elsewhere)
+		w.commit(1, store.ShardBatch{Ends: []store.JobEnd{{UID: ended.UID, EndedAt: w.at}}})
+		if got := namesOf(w.load(1).Recurring); got != "live " {
+			t.Errorf("loaded %s", got)
+		}
+	},
+	"jobs that ended behind a gap's cursor still count": func(t *testing.T, w *world) {
+		before, after := w.recurring(1, "before"), w.recurring(1, "after")
+		w.create(before, after)
+		w.commit(1, store.ShardBatch{
+			Ends:    []store.JobEnd{{UID: before.UID, EndedAt: w.at - 1}, {UID: after.UID, EndedAt: w.at + 1}},
+			GapPuts: []store.Gap{{Key: store.GapKey{To: w.at + 9}, From: w.at, Cursor: job.SlotKey{FireTime: w.at}}},
+		})
+		if got := namesOf(w.load(1).Recurring); got != "after " {
+			t.Errorf("loaded %s", got)
+		}
+	},
+	"open slots from open-from on": func(t *testing.T, w *world) {
+		j := w.recurring(1, "j")
+		w.create(j)
+		old, ready, running := w.slot(&j, w.at-job.Second), w.slot(&j, w.at), claimed(w.slot(&j, w.at+1), 1)
+		done := finished(claimed(w.slot(&j, w.at+2), 1), job.Succeeded)
+		w.insert(1, old, ready, running, done)
+		w.commit(1, store.ShardBatch{OpenFrom: w.at})
+		if got, want := keysOf(w.load(1).Open), fmt.Sprintf("j@%d j@%d ", w.at, w.at+1); got != want {
+			t.Errorf("loaded %s, want %s", got, want)
+		}
+	},
+	"the backlog's claimed slots are loaded, the waiting ones counted": func(t *testing.T, w *world) {
+		j := w.recurring(1, "j")
+		w.create(j)
+		running, waits := claimed(w.slot(&j, w.at), 1), w.slot(&j, w.at+1)
+		w.insert(1, running, waits)
+		w.commit(1, store.ShardBatch{BacklogPuts: []store.BacklogRow{waitingRow(running, false, w.at), waitingRow(waits, true, w.at+7)}})
+		l := w.load(1)
+		if got, want := keysOf(l.Claimed), fmt.Sprintf("j@%d ", w.at); got != want {
+			t.Errorf("claimed %s, want %s", got, want)
+		}
+		if len(l.Backlog) != 1 || l.Backlog[0] != (store.BacklogCount{Handler: "h", Rows: 1, WakeAt: w.at + 7}) {
+			t.Errorf("counts %+v", l.Backlog)
+		}
+		for _, s := range l.Open {
+			if s.Slot.Key == waits.Key {
+				t.Error("a waiting slot of the backlog was loaded")
+			}
+		}
+	},
+	"the backlog is read in its order, page by page": func(t *testing.T, w *world) {
+		j := w.recurring(1, "j")
+		w.create(j)
+		var want []job.SlotKey
+		for i := range job.Instant(5) {
+			s := w.slot(&j, w.at+i)
+			s.NotBefore = w.at + 10 - i
+			w.insert(1, s)
+			w.commit(1, store.ShardBatch{BacklogPuts: []store.BacklogRow{waitingRow(s, true, s.NotBefore)}})
+			want = append([]job.SlotKey{s.Key}, want...)
+		}
+		q := store.BacklogQuery{Handler: "h", Limit: 2}
+		var got []job.SlotKey
+		for {
+			page, err := w.Waiting(w.ctx, w.owned[1].Proof, q)
+			w.ok(err)
+			for _, s := range page {
+				got = append(got, s.Slot.Key)
+				q.After = s.Row.Key
+			}
+			if len(page) < 2 {
+				break
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		w.commit(1, store.ShardBatch{BacklogDels: []store.BacklogKey{q.After}})
+		all, err := w.Waiting(w.ctx, w.owned[1].Proof, store.BacklogQuery{UID: j.UID, Limit: 10})
+		if err != nil || len(all) != 4 {
+			t.Errorf("%d slots of the job, %v; want 4", len(all), err)
+		}
+	},
+	"jobs of one fire time in order, page by page": func(t *testing.T, w *world) {
+		late, first, second, past := w.once(1, "late", w.at+9), w.once(1, "first", w.at+1), w.once(1, "second", w.at+1), w.once(1, "past", w.at)
+		beyond, ended, owed := w.once(1, "beyond", w.at+99), w.once(1, "ended", w.at+2), w.once(1, "owed", w.at+2)
+		w.create(late, first, second, past, beyond, ended, owed)
+		w.commit(1, store.ShardBatch{Ends: []store.JobEnd{{UID: ended.UID, EndedAt: w.at + 1}, {UID: owed.UID, EndedAt: w.at + 2}}})
+		after, got := job.SlotKey{FireTime: w.at, UID: past.UID}, ""
+		for {
+			jobs, err := w.OnceJobs(w.ctx, w.owned[1].Proof, after, w.at+10, 1)
+			w.ok(err)
+			if len(jobs) == 0 {
+				break
+			}
+			got += namesOf(jobs)
+			after = job.SlotKey{FireTime: jobs[0].Schedule.At, UID: jobs[0].UID}
+		}
+		if got != "first second owed late " {
+			t.Errorf("read %s", got)
+		}
+	},
+	"one slot with its job": func(t *testing.T, w *world) {
+		j := w.recurring(1, "j")
+		w.create(j)
+		s := w.slot(&j, w.at)
+		w.insert(1, s)
+		got, err := w.SlotOf(w.ctx, w.owned[1].Proof, s.Key)
+		if err != nil || got.Job.Name != "j" || got.Slot.Key != s.Key {
+			t.Errorf("read %+v, %v", got, err)
+		}
+		if _, err := w.SlotOf(w.ctx, w.owned[1].Proof, job.SlotKey{FireTime: 1}); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("a missing slot: %v", err)
+		}
+	},
+}
+
+var inboxTests = map[string]func(*testing.T, *world){
+	"jobs wait in the inbox and aren't loaded": func(t *testing.T, w *world) {
+		a, b, once := w.recurring(1, "a"), w.recurring(2, "b"), w.once(1, "once", w.at)
+		existing, stored, err := w.Submit(w.ctx, []job.Job{a, b, once})
+		w.ok(err)
+		if !stored || existing[0] != nil || existing[1] != nil {
+			t.Fatalf("stored %v, existing %v", stored, existing)
+		}
+		ids, err := w.InboxShards(w.ctx)
+		w.ok(err)
+		if fmt.Sprint(ids) != fmt.Sprint([]shard.ID{1, 2}) {
+			t.Errorf("shards with an inbox: %v", ids)
+		}
+		if got := namesOf(w.load(1).Recurring); got != "" {
+			t.Errorf("loaded %s from the inbox", got)
+		}
+		if jobs, err := w.OnceJobs(w.ctx, w.owned[1].Proof, job.SlotKey{}, w.at, 10); err != nil || len(jobs) > 0 {
+			t.Errorf("read %v, %v from the inbox", namesOf(jobs), err)
+		}
+		drained, err := w.Drain(w.ctx, w.owned[1].Proof, 10)
+		w.ok(err)
+		if len(drained) != 2 || drained[0].EffectiveFrom == 0 {
+			t.Errorf("drained %+v", drained)
+		}
+		w.commit(1, store.ShardBatch{InboxDels: []job.UID{a.UID, once.UID}})
+		if got := namesOf(w.load(1).Recurring); got != "a " {
+			t.Errorf("loaded %s, want a", got)
+		}
+	},
+	"all or none": func(t *testing.T, w *world) {
+		taken := w.recurring(1, "taken")
+		w.create(taken)
+		existing, stored, err := w.Submit(w.ctx, []job.Job{w.recurring(1, "free"), w.recurring(1, "taken")})
+		w.ok(err)
+		if stored || existing[0] != nil || existing[1] == nil || existing[1].UID != taken.UID {
+			t.Errorf("stored %v, existing %v", stored, existing)
+		}
+		if _, err := w.Job(w.ctx, 1, "default", "free"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("a part was stored: %v", err)
+		}
+	},
+	"a repeat meets itself": func(t *testing.T, w *world) {
+		first := w.recurring(1, "j")
+		first.RequestID = "r"
+		_, _, err := w.Submit(w.ctx, []job.Job{first})
+		w.ok(err)
+		again := first
+		again.UID = w.uid()
+		existing, stored, err := w.Submit(w.ctx, []job.Job{again, w.recurring(1, "new")})
+		w.ok(err)
+		if !stored || existing[0] == nil || existing[0].UID != first.UID || existing[1] != nil {
+			t.Errorf("stored %v, existing %v", stored, existing)
+		}
+		again.RequestHash = "another"
+		if _, stored, err := w.Submit(w.ctx, []job.Job{again}); err != nil || stored {
+			t.Errorf("another body under the same request id: stored %v, %v", stored, err)
+		}
+	},
+}

@@ -1,0 +1,80 @@
+// Package workersdk runs handlers for Carillon, the distributed job scheduler.
+//
+// A program dials a node, registers its handlers and runs until its context ends:
+//
+//	w, err := worker.Dial(ctx, "carillon:7070", worker.Capacity(64))
+//	…
+//	worker.Handle(w, "billing.invoices", invoices, worker.Concurrency(8))
+//	err = w.Run(ctx)
+//
+// (import worker "github.com/carillon-scheduler/carillon/workersdk"). A handler is a
+// function func(ctx context.Context, t *worker.Task[Args]) error.
+//
+// # What a handler may rely on
+//
+// At most one attempt of a slot commits its success, but a handler may run twice:
+// its worker may be cut off or frozen while another one takes over. Guard effects
+// in other systems with [Task.Key], which is the same on every attempt of the slot,
+// and with [Task.Fence], which only grows.
+//
+// The handler's context ends when it must stop, and [context.Cause] says why:
+//
+//	ErrTimeout    the attempt's timeout passed; it has a second to return
+//	ErrCancelled  a user or a policy cancelled the slot
+//	ErrLeaseLost  the attempt is no longer this worker's, or may not be
+//	ErrShutdown   the worker stops and its grace is over
+//
+// # What becomes of a handler's return
+//
+//	handler                          outcome     code
+//	returns nil                      SUCCEEDED
+//	returns an error                 FAILED      "error", or what Coded says
+//	  wrapped by Permanent           FAILED      straight to the dead letters
+//	  wrapped by RetryAfter          FAILED      the next attempt after that delay
+//	panics, calls runtime.Goexit     FAILED      "panic", with its stack
+//	can't be given its params        FAILED      "bad_params", permanent
+//	returns after ErrTimeout         TIMED_OUT   "timeout"
+//	ignores ErrTimeout for 1 s       TIMED_OUT   "stuck", with its stack
+//	error after ErrCancelled         CANCELLED   "cancelled"
+//	error after ErrShutdown          RELEASED    "shutdown"; no failure is counted
+//	error after ErrLeaseLost         RELEASED    "lease_lost"; or nothing, if the node has already taken it back
+//	never began, and shutdown or
+//	a lost lease came first          RELEASED
+//	isn't registered                 FAILED      "unknown_handler"
+//
+// A handler that returns nil has done its work, whatever happened meanwhile: but
+// for a timeout, that is what the node is told, and the node decides.
+//
+// # What fails, and what happens then
+//
+//	failure                                what the worker does
+//	the stream breaks                      connects again for ever, with back-off; handlers go on; the
+//	                                       hello presents what it holds and what was not acknowledged
+//	heartbeats unanswered for 2 intervals  drops the stream and its connection, connects again
+//	the lease ends (less a tenth of it)    ends the contexts with ErrLeaseLost, before the node gives the
+//	                                       attempts away; results are kept for the next stream
+//	the machine slept                      the same: the lease is measured by the monotonic and by the wall
+//	                                       clock, and the larger counts
+//	a result isn't acknowledged            sends it again after half a lease; no new work while more than
+//	                                       10,000 results or 64 MiB wait
+//	the node doesn't know an attempt yet   the attempt goes on under its old lease; after a heartbeat
+//	                                       interval the worker asks again, with a new stream
+//	the hello is refused as invalid        Run ends the handlers and returns the error
+//	a handler never returns                its place of the capacity stays taken; it is logged once
+//
+// # Shutdown
+//
+// When Run's context ends, the worker takes no more work and hands back what has
+// not begun. Running handlers have the grace (5 s) undisturbed; then their contexts
+// end with ErrShutdown and they have one second more; what is still unfinished is
+// handed back. Run waits up to two seconds for the node's acknowledgements and
+// returns nil. Heartbeats go on until then.
+//
+// # Inside
+//
+// One goroutine, the loop, owns all state. A connector goroutine opens one stream
+// after the other and receives; each stream has a sender; each running attempt has
+// its handler's goroutine. They talk to the loop by events, and the loop waits for
+// none of them: it gives the sender one message at a time, made of all that has
+// come together meanwhile. Only a handler that ignores its context outlives Run.
+package workersdk

@@ -1,0 +1,104 @@
+package workersdk
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+)
+
+// Task is one attempt at a slot, as its handler sees it. Its methods may be called
+// from any goroutine of the handler.
+type Task[A any] struct {
+	// Args holds the decoded parameters.
+	Args A
+
+	attempt *attempt
+}
+
+// Job returns the resource name of the job, namespaces/{namespace}/jobs/{job}.
+func (t *Task[A]) Job() string {
+	name, _, _ := strings.Cut(t.attempt.slot, "/slots/")
+	return name
+}
+
+// Slot returns the resource name of the slot,
+// namespaces/{namespace}/jobs/{job}/slots/{fire time}.
+func (t *Task[A]) Slot() string { return t.attempt.slot }
+
+// FireTime returns the scheduled fire time, in UTC. Work with this, not with the
+// time of day: an attempt may run later.
+func (t *Task[A]) FireTime() time.Time { return t.attempt.fireTime() }
+
+// Attempt returns the number of the attempt, from 1.
+func (t *Task[A]) Attempt() int { return int(t.attempt.key.attempt) }
+
+// Fence returns a number that grows with each attempt of the slot. Let a system
+// that you write to refuse a lower one than it has seen.
+func (t *Task[A]) Fence() int64 { return int64(t.attempt.key.attempt) }
+
+// MaxAttempts returns the retry budget of the slot. Attempts that were handed back
+// use up none of it, so that Attempt may be larger.
+func (t *Task[A]) MaxAttempts() int { return t.attempt.maxAttempts }
+
+// Trigger returns why the slot exists: "schedule", "immediate", "manual" or
+// "backfill".
+func (t *Task[A]) Trigger() string { return t.attempt.trigger }
+
+// Lateness returns how long after its fire time the handler started.
+func (t *Task[A]) Lateness() time.Duration { return t.attempt.start.Sub(t.attempt.fireTime()) }
+
+// Key returns an idempotency key that is the same on every attempt of the slot, and
+// differs between slots and between parts. Parts are printed as fmt.Sprint does;
+// {job uid}/{fire time}/{part}/…, each part path-escaped.
+func (t *Task[A]) Key(parts ...any) string {
+	var b strings.Builder
+	b.WriteString(t.attempt.key.uid)
+	b.WriteByte('/')
+	b.WriteString(t.attempt.fireTime().Format("20060102T150405.000000Z"))
+	for _, p := range parts {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(fmt.Sprint(p)))
+	}
+	return b.String()
+}
+
+// Progress says how far the handler is, for people: units done, units in all (0 if
+// unknown), and a note of at most 1 KiB. It never blocks; the newest is sent, about
+// once a second.
+func (t *Task[A]) Progress(done, total int64, note string) {
+	t.attempt.progress.Store(&carillonv1.Progress{Done: done, Total: total, Note: clean(note, maxNoteBytes)})
+}
+
+// SetResult makes v, as JSON of at most 256 KiB, the result that is stored if the
+// handler succeeds; the last one counts. An error, with code "bad_result", leaves
+// the result as it was; a handler may return it.
+func (t *Task[A]) SetResult(v any) error {
+	doc, err := json.Marshal(v)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("encode the result: %w", err)
+	case len(doc) > maxDocumentBytes:
+		err = fmt.Errorf("the result has %d bytes, more than %d", len(doc), maxDocumentBytes)
+	case !utf8.Valid(doc):
+		err = errors.New("the result is not valid UTF-8")
+	}
+	if err != nil {
+		return Coded(codeBadResult, err)
+	}
+	t.attempt.document.Store(&doc)
+	return nil
+}
+
+// Params returns the parameters as they were written: one JSON document, or
+// nothing. They must not be changed.
+func (t *Task[A]) Params() []byte { return t.attempt.params }
+
+// Logger returns the worker's logger with the handler, the slot and the attempt.
+func (t *Task[A]) Logger() *slog.Logger { return t.attempt.logger }
