@@ -4,10 +4,15 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // recoverUnary turns a panic of a call into its error, with the stack in the log.
@@ -49,28 +54,64 @@ func boundUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler g
 	return handler(ctx, req)
 }
 
-// strictRegistrar registers services whose unreadable requests are the caller's
-// fault. gRPC itself answers INTERNAL to, say, text that isn't UTF-8, before any
-// interceptor sees the call.
-type strictRegistrar struct{ grpc.ServiceRegistrar }
-
-// RegisterService implements grpc.ServiceRegistrar.
-func (r strictRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
-	strict := *desc
-	strict.Methods = make([]grpc.MethodDesc, len(desc.Methods))
-	for i, m := range desc.Methods {
-		strict.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: strictHandler(m.Handler)}
-	}
-	r.ServiceRegistrar.RegisterService(&strict, impl)
+// strictCodec makes a message that can't be read, such as one with text that isn't
+// UTF-8, the caller's fault. gRPC itself answers INTERNAL to it, before any
+// interceptor sees the call; so the codec lets it pass as an empty message, keeps
+// the reason, and whoever receives the message asks for it.
+type strictCodec struct {
+	encoding.CodecV2
+	failures sync.Map // message → error, taken by its receiver
 }
 
-func strictHandler(next grpc.MethodHandler) grpc.MethodHandler {
-	return func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-		return next(srv, ctx, func(req any) error {
-			if err := dec(req); err != nil {
-				return fail(codes.InvalidArgument, reasonMalformedRequest, fmt.Sprintf("the request can't be read: %s", status.Convert(err).Message()))
-			}
-			return nil
-		}, interceptor)
+func newStrictCodec() *strictCodec {
+	return &strictCodec{CodecV2: encoding.GetCodecV2(protocodec.Name)}
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c *strictCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	err := c.CodecV2.Unmarshal(data, v)
+	if err == nil {
+		return nil
 	}
+	if m, ok := v.(proto.Message); ok {
+		proto.Reset(m)
+		c.failures.Store(v, err)
+		return nil
+	}
+	return err
+}
+
+// check returns why a message that was received can't be read, or nil.
+func (c *strictCodec) check(v any) error {
+	err, failed := c.failures.LoadAndDelete(v)
+	if !failed {
+		return nil
+	}
+	return fail(codes.InvalidArgument, reasonMalformedRequest, fmt.Sprintf("the request can't be read: %v", err))
+}
+
+// unary checks the request of a call.
+func (c *strictCodec) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := c.check(req); err != nil {
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+// stream checks every message of a stream.
+func (c *strictCodec) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return handler(srv, strictStream{stream, c})
+}
+
+type strictStream struct {
+	grpc.ServerStream
+	codec *strictCodec
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s strictStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return s.codec.check(m)
 }

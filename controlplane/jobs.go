@@ -106,8 +106,6 @@ func (s jobService) createAll(ctx context.Context, jobs []job.Job) (*carillonv1.
 				return nil, err
 			}
 			j = existing[i]
-		} else {
-			j.CreatedAt, j.EffectiveFrom = now(), now()
 		}
 		resp.Jobs = append(resp.Jobs, jobMessage(j, now()))
 	}

@@ -158,18 +158,19 @@ func stopGRPC(g *grpc.Server) {
 // newGRPC assembles the gRPC server. Its keepalive policy allows what the SDK
 // does.
 func (s *Server) newGRPC() *grpc.Server {
+	codec := newStrictCodec()
 	g := grpc.NewServer(
+		grpc.ForceServerCodecV2(codec),
 		grpc.MaxRecvMsgSize(maxRequestBytes), grpc.MaxSendMsgSize(maxRequestBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(s.recoverUnary, s.countUnary, boundUnary),
-		grpc.ChainStreamInterceptor(s.recoverStream),
+		grpc.ChainUnaryInterceptor(s.recoverUnary, s.countUnary, codec.unary, boundUnary),
+		grpc.ChainStreamInterceptor(s.recoverStream, codec.stream),
 	)
-	registrar := strictRegistrar{g}
-	carillonv1.RegisterJobServiceServer(registrar, jobService{Server: s})
-	carillonv1.RegisterSlotServiceServer(registrar, slotService{Server: s})
-	carillonv1.RegisterHandlerServiceServer(registrar, handlerService{Server: s})
-	carillonv1.RegisterWorkerServiceServer(registrar, workerService{Server: s})
+	carillonv1.RegisterJobServiceServer(g, jobService{Server: s})
+	carillonv1.RegisterSlotServiceServer(g, slotService{Server: s})
+	carillonv1.RegisterHandlerServiceServer(g, handlerService{Server: s})
+	carillonv1.RegisterWorkerServiceServer(g, workerService{Server: s})
 	grpc_health_v1.RegisterHealthServer(g, s.health)
 	reflection.Register(g)
 	return g

@@ -45,12 +45,13 @@ const (
 // call; it ends right after.
 func (s workerService) Connect(stream carillonv1.WorkerService_ConnectServer) error {
 	ctx := stream.Context()
-	hello, err := receiveHello(stream)
+	first, err := receiveHello(stream)
 	if err != nil {
 		return err
 	}
+	hello := first.GetHello()
 	w := newWorkerStream(core.WorkerKey{ID: hello.GetWorkerId(), Incarnation: hello.GetIncarnation()})
-	if err := s.join(ctx, w, hello); err != nil {
+	if err := s.join(ctx, w, first); err != nil {
 		return err
 	}
 	// The stream's own context is over when the worker goes, and the node must hear
@@ -65,7 +66,7 @@ func (s workerService) Connect(stream carillonv1.WorkerService_ConnectServer) er
 }
 
 // receiveHello waits for the first message, for a bounded time.
-func receiveHello(stream carillonv1.WorkerService_ConnectServer) (*carillonv1.Hello, error) {
+func receiveHello(stream carillonv1.WorkerService_ConnectServer) (*carillonv1.ConnectRequest, error) {
 	type first struct {
 		req *carillonv1.ConnectRequest
 		err error
@@ -85,7 +86,7 @@ func receiveHello(stream carillonv1.WorkerService_ConnectServer) (*carillonv1.He
 		if f.req.GetHello() == nil {
 			return nil, fail(codes.InvalidArgument, reasonHelloMissing, "hello: the first message of a stream must be a hello")
 		}
-		return f.req.GetHello(), checkHello(f.req.GetHello())
+		return f.req, checkHello(f.req.GetHello())
 	case <-timer.C:
 		return nil, fail(codes.DeadlineExceeded, reasonHelloMissing, fmt.Sprintf("hello: none came within %s", helloTimeout))
 	}
@@ -112,7 +113,8 @@ func checkHello(h *carillonv1.Hello) error {
 }
 
 // join registers the worker's handlers and its stream, and welcomes it.
-func (s workerService) join(ctx context.Context, w *workerStream, h *carillonv1.Hello) error {
+func (s workerService) join(ctx context.Context, w *workerStream, first *carillonv1.ConnectRequest) error {
+	h := first.GetHello()
 	names := make([]string, len(h.GetHandlers()))
 	for i, r := range h.GetHandlers() {
 		names[i] = r.GetName()
@@ -124,12 +126,21 @@ func (s workerService) join(ctx context.Context, w *workerStream, h *carillonv1.
 	for i, t := range h.GetHeld() {
 		held[i], _ = token(t, s.shards) // one that can't be read is nobody's: it is cancelled
 	}
+	first.Results = append(h.GetResults(), first.GetResults()...)
+	report, err := s.report(first, w.key)
+	if err != nil {
+		return err
+	}
+	var ended []core.Token
+	for _, e := range report.Events {
+		ended = append(ended, e.Token)
+	}
 	// The welcome is the first message: what the node sends from now on comes after.
 	w.out <- delivery{welcome: &carillonv1.Welcome{
 		Node: s.nodeID, Lease: durationpb.New(s.core.Lease), HeartbeatInterval: durationpb.New(s.core.HeartbeatEvery),
 	}}
 	verdicts, err := s.node.Connect(ctx, engine.Hello{
-		Worker: w.key, Handlers: names, Capacity: int(h.GetCapacity()), Credit: int(h.GetCredit()), Held: held,
+		Worker: w.key, Handlers: names, Capacity: int(h.GetCapacity()), Credit: int(h.GetCredit()), Held: held, Ended: ended,
 	}, w)
 	if err != nil {
 		return s.toStatus(ctx, "connect worker", err)
@@ -139,10 +150,6 @@ func (s workerService) join(ctx context.Context, w *workerStream, h *carillonv1.
 		attestations[i] = &carillonv1.Attestation{Token: h.GetHeld()[i], Verdict: carillonv1.AttestationVerdict(verdict)}
 	}
 	w.push(delivery{attestations: attestations})
-	report, err := s.report(&carillonv1.ConnectRequest{Results: h.GetResults()}, w.key)
-	if err != nil {
-		return err
-	}
 	if err := s.node.Report(ctx, w.key, w, report); err != nil {
 		return fail(codes.Aborted, reasonStreamReplaced, err.Error())
 	}
@@ -381,6 +388,10 @@ func addMessage(resp *carillonv1.ConnectResponse, m core.Message) int {
 			ack.Verdict = carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED
 		}
 		resp.ResultAcks = append(resp.ResultAcks, ack)
+	case core.Continue:
+		resp.Attestations = append(resp.Attestations, &carillonv1.Attestation{
+			Token: tokenMessage(m.Token), Verdict: carillonv1.AttestationVerdict_ATTESTATION_VERDICT_CONTINUE,
+		})
 	case core.Stop:
 		resp.Cancellations = append(resp.Cancellations, &carillonv1.Cancellation{
 			Token: tokenMessage(m.Token), Reason: carillonv1.CancellationReason(m.Reason),

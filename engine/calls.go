@@ -51,14 +51,15 @@ func (n *Node) Create(ctx context.Context, j job.Job) (stored, existing *job.Job
 }
 
 func (n *Node) createByInbox(ctx context.Context, j job.Job) (stored, existing *job.Job, err error) {
-	all, ok, err := n.CreateAll(ctx, []job.Job{j})
+	jobs := []job.Job{j}
+	all, ok, err := n.CreateAll(ctx, jobs)
 	if err != nil {
 		return nil, nil, err
 	}
 	if !ok || all[0] != nil {
 		return nil, all[0], nil
 	}
-	return &j, nil, nil
+	return &jobs[0], nil, nil
 }
 
 // CreateAll stores all jobs or none, through the inboxes of their shards, and

@@ -321,7 +321,9 @@ func (l *loop) resolve(sess *session, s *core.Shard) {
 		switch {
 		case t.Shard != s.Proof().Shard:
 			rest = append(rest, t)
-		case !s.Attest(sess.key, t):
+		case s.Attest(sess.key, t):
+			l.send(sess.key, core.Continue{Worker: sess.key, Token: t})
+		default:
 			l.send(sess.key, core.Stop{Worker: sess.key, Token: t, Reason: core.StopLeaseLost})
 		}
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
@@ -32,7 +33,8 @@ type Hello struct {
 	Handlers []string
 	Capacity int
 	Credit   int
-	Held     []core.Token
+	Held     []core.Token // what it runs
+	Ended    []core.Token // what it has a result of, which follows
 }
 
 // Verdict is what the node says of a held attempt.
@@ -75,8 +77,8 @@ func (l *loop) connect(h Hello, stream Stream) []Verdict {
 	if old := l.workers.Get(h.Worker.ID); old != nil && old.Key != h.Worker {
 		l.lost(old.Key, nil, true)
 	}
-	holds := make(map[job.SlotKey]int32, len(h.Held))
-	for _, t := range h.Held {
+	holds := make(map[job.SlotKey]int32, len(h.Held)+len(h.Ended))
+	for _, t := range slices.Concat(h.Held, h.Ended) {
 		holds[t.Key] = t.Attempt
 	}
 	l.lost(h.Worker, holds, false)

@@ -362,8 +362,8 @@ type Loader interface {
 
 // Inbox takes jobs without being their shards' owner.
 type Inbox interface {
-	// Submit stores all jobs with an inbox row each, or none. Their EffectiveFrom
-	// is the database's time. It returns for each job nil, or the job that has its
+	// Submit stores all jobs with an inbox row each, or none. It sets their
+	// CreatedAt and EffectiveFrom to the database's time. It returns for each job nil, or the job that has its
 	// name or request id; if any is not nil and differs from what was asked for
 	// (another hash or no request id), nothing was written and stored is false.
 	Submit(ctx context.Context, jobs []job.Job) (existing []*job.Job, stored bool, err error)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -109,6 +110,9 @@ func descriptorOf(v any) protoreflect.MessageDescriptor {
 func closeDocument(raw []byte) ([]byte, error) {
 	if string(raw) == "null" {
 		return raw, nil
+	}
+	if !utf8.Valid(raw) {
+		return nil, errors.New("must be valid UTF-8")
 	}
 	text, err := marshalText(string(raw))
 	if err != nil {

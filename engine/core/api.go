@@ -294,7 +294,7 @@ func (s *Shard) adoptJob(j *job.Job) {
 	}
 	switch j.Schedule.Kind {
 	case job.KindImmediate:
-		key := job.SlotKey{FireTime: j.EffectiveFrom, UID: j.UID}
+		key := job.SlotKey{FireTime: j.EffectiveFrom + 1, UID: j.UID}
 		if key.FireTime.Whole() {
 			key.FireTime++
 		}

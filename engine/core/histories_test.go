@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -17,8 +19,11 @@ import (
 // and checks that nothing was lost, doubled or left behind. The model checks the
 // invariants at every commit. A failing seed replays exactly.
 func TestRandomHistories(t *testing.T) {
-	const seeds = 300
-	for seed := range uint64(seeds) {
+	seeds := uint64(300)
+	if n, err := strconv.ParseUint(os.Getenv("CARILLON_HISTORY_SEEDS"), 10, 64); err == nil {
+		seeds = n
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { runHistory(t, seed) })
 	}
 }

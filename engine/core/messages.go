@@ -38,6 +38,12 @@ type Ack struct {
 	Why      string
 }
 
+// Continue tells a worker that an attempt that it presented is still its own.
+type Continue struct {
+	Worker WorkerKey
+	Token  Token
+}
+
 // StopReason says why an attempt must stop.
 type StopReason int8
 
@@ -91,5 +97,6 @@ const (
 func (Assign) isMessage()      {}
 func (Ack) isMessage()         {}
 func (Stop) isMessage()        {}
+func (Continue) isMessage()    {}
 func (Reply) isMessage()       {}
 func (Observation) isMessage() {}

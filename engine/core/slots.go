@@ -376,6 +376,11 @@ func (s *Shard) acceptLate(slot *slotState, e Result) {
 // refuse answers a result whose attempt is no longer its worker's, and records
 // it.
 func (s *Shard) refuse(e Result, state job.State) {
+	if e.Outcome == job.OutcomeCancelled {
+		// The worker confirms that it stopped: there is nothing to refuse.
+		s.outbox = append(s.outbox, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
+		return
+	}
 	why := fmt.Sprintf("attempt %d is no longer the worker's; the slot is %v", e.Token.Attempt, state)
 	late := e.Outcome.String()
 	if len(e.Text) > 0 {

@@ -312,9 +312,8 @@ var errNotStored = errors.New("another job stands in the way")
 // submit inserts a job with its inbox row, or returns the job that stands in its
 // way.
 func (s *shardTx) submit(j *job.Job, at job.Instant) (*job.Job, error) {
-	row := *j
-	row.CreatedAt, row.EffectiveFrom = at, at
-	values, err := jobValues(&row)
+	j.CreatedAt, j.EffectiveFrom = at, at
+	values, err := jobValues(j)
 	if err != nil {
 		return nil, err
 	}

@@ -146,8 +146,13 @@ var loadTests = map[string]func(*testing.T, *world){
 var inboxTests = map[string]func(*testing.T, *world){
 	"jobs wait in the inbox and aren't loaded": func(t *testing.T, w *world) {
 		a, b, once := w.recurring(1, "a"), w.recurring(2, "b"), w.once(1, "once", w.at)
-		existing, stored, err := w.Submit(w.ctx, []job.Job{a, b, once})
+		jobs := []job.Job{a, b, once}
+		jobs[0].CreatedAt, jobs[0].EffectiveFrom = 0, 0
+		existing, stored, err := w.Submit(w.ctx, jobs)
 		w.ok(err)
+		if got, err := w.JobByUID(w.ctx, "default", a.UID); err != nil || jobs[0].EffectiveFrom == 0 || got.EffectiveFrom != jobs[0].EffectiveFrom || got.CreatedAt != jobs[0].CreatedAt {
+			t.Errorf("stored %+v, %v; answered %+v", got, err, jobs[0])
+		}
 		if !stored || existing[0] != nil || existing[1] != nil {
 			t.Fatalf("stored %v, existing %v", stored, existing)
 		}

@@ -491,7 +491,7 @@ type Hello struct {
 	Capacity int32 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// The attempts that it holds.
 	Held []*AttemptToken `protobuf:"bytes,5,rep,name=held,proto3" json:"held,omitempty"`
-	// The results that were not acknowledged.
+	// The results that were not acknowledged. Their attempts need not stand in held.
 	Results []*AttemptResult `protobuf:"bytes,6,rep,name=results,proto3" json:"results,omitempty"`
 	// How many attempts it takes now: at most its capacity less what it holds.
 	Credit int32 `protobuf:"varint,7,opt,name=credit,proto3" json:"credit,omitempty"`

@@ -1,0 +1,74 @@
+# Carillon. `make help` lists what there is.
+
+GO      ?= go
+BIN     := bin
+TOOLS   := .bin
+# Packages with concurrency of their own: tested with the race detector.
+RACE    := ./engine ./controlplane/... ./workersdk/... ./store/... ./coordinator/...
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the binaries into bin/.
+	$(GO) build -trimpath -o $(BIN)/carillon ./cmd/carillon
+	$(GO) build -trimpath -o $(BIN)/demo ./loadtest/demo
+
+.PHONY: demo
+demo: build ## Run jobs, kill the server, watch it make up for what was missed (DEMO_SECONDS=20).
+	$(BIN)/demo --carillon $(BIN)/carillon
+
+.PHONY: test
+test: ## Run all tests; those of concurrent packages with the race detector.
+	$(GO) build -o $(BIN)/testgate ./internal/testgate
+	$(GO) test -json -timeout 10m $$($(GO) list ./... | grep -v -F -x -f <($(GO) list $(RACE))) | $(BIN)/testgate
+	$(GO) test -json -timeout 10m -race $(RACE) | $(BIN)/testgate
+
+.PHONY: check
+check: $(TOOLS)/stamp ## Check what tests don't: fresh generated files, lint, format, vet, breaking changes.
+	$(TOOLS)/buf lint
+	$(TOOLS)/buf breaking --against proto/released.binpb
+	@$(MAKE) --no-print-directory generate
+	git diff --exit-code -- proto docs/api
+	@test -z "$$(git status --porcelain -- proto docs/api)" || { git status --short -- proto docs/api; echo "generated files are not committed"; exit 1; }
+	@test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.'))" || { gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.'); echo "not formatted: run gofmt -w"; exit 1; }
+	$(GO) vet ./...
+	$(TOOLS)/staticcheck ./...
+	$(GO) mod verify
+	$(GO) mod tidy -diff
+
+.PHONY: generate
+generate: $(TOOLS)/stamp ## Generate the Go code and the OpenAPI file of the API.
+	$(TOOLS)/buf generate
+
+.PHONY: bench
+bench: ## Run the benchmarks of the hot rooms.
+	$(GO) test -run '^$$' -bench . -benchmem ./engine/wheel ./job/schedule ./engine/core ./store/...
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for a minute (FUZZTIME=60s).
+	$(GO) test -run '^$$' -fuzz FuzzParseCron -fuzztime $(FUZZTIME) ./job/schedule
+	$(GO) test -run '^$$' -fuzz FuzzWheel -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./engine/wheel
+	$(GO) test -run '^$$' -fuzz FuzzMarshaler -fuzztime $(FUZZTIME) ./controlplane/jsonmap
+FUZZTIME ?= 60s
+
+.PHONY: histories
+histories: ## Test a shard against many random histories (SEEDS=10000).
+	CARILLON_HISTORY_SEEDS=$(SEEDS) $(GO) test -run TestRandomHistories -timeout 60m ./engine/core
+SEEDS ?= 10000
+
+.PHONY: clean
+clean: ## Remove what was built.
+	rm -rf $(BIN) $(TOOLS)
+
+# The tools are pinned in a module of their own; compiling them takes some
+# minutes the first time.
+$(TOOLS)/stamp: tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../$(TOOLS)/ tool
+	touch $@

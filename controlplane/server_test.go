@@ -1,0 +1,185 @@
+package controlplane_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/carillon-scheduler/carillon/controlplane"
+	"github.com/carillon-scheduler/carillon/coordinator/solo"
+	"github.com/carillon-scheduler/carillon/engine"
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+	"github.com/carillon-scheduler/carillon/store/sqlite"
+)
+
+// server is a running server with clients.
+type server struct {
+	t        *testing.T
+	url      string
+	grpc     string
+	jobs     carillonv1.JobServiceClient
+	slots    carillonv1.SlotServiceClient
+	handlers carillonv1.HandlerServiceClient
+	conn     *grpc.ClientConn
+	stop     func() error
+}
+
+// start serves a database, made at path if it isn't there.
+func start(t *testing.T, path string, tune ...func(*engine.Config)) *server {
+	t.Helper()
+	db, err := sqlite.Open(t.Context(), path)
+	must(t, err)
+	shards, err := db.InitShards(t.Context(), 8)
+	must(t, err)
+	rev, err := db.NextRevision(t.Context())
+	must(t, err)
+	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	metrics := controlplane.NewMetrics()
+	cfg := engine.DefaultConfig("test", shards)
+	cfg.Log, cfg.Observer = log, metrics
+	for _, f := range tune {
+		f(&cfg)
+	}
+	grpcListener, httpListener := listen(t), listen(t)
+	srv := controlplane.New(controlplane.Config{
+		NodeID: "test", Shards: shards, Node: engine.New(cfg, db, solo.New(shards, rev)), Core: cfg.Core, Store: db, Metrics: metrics, Log: log,
+		GRPC: grpcListener, HTTP: httpListener,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	end := make(chan error, 1)
+	go func() { end <- srv.Run(ctx) }()
+	conn, err := grpc.NewClient(grpcListener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)))
+	must(t, err)
+	stopped := false
+	s := &server{t: t, url: "http://" + httpListener.Addr().String(), grpc: grpcListener.Addr().String(), conn: conn,
+		jobs: carillonv1.NewJobServiceClient(conn), slots: carillonv1.NewSlotServiceClient(conn), handlers: carillonv1.NewHandlerServiceClient(conn)}
+	s.stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		err := <-end
+		conn.Close()
+		db.Close()
+		return err
+	}
+	t.Cleanup(func() { must(t, s.stop()) })
+	s.eventually("the node is ready", func() bool {
+		code, _ := s.get("/readyz")
+		return code == http.StatusOK
+	})
+	return s
+}
+
+func newServer(t *testing.T) *server {
+	return start(t, filepath.Join(t.TempDir(), "carillon.db"))
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	return l
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Logf("%s", bytes.TrimSpace(b))
+	return len(b), nil
+}
+
+// eventually waits for a condition of the running server.
+func (s *server) eventually(what string, ok func() bool) {
+	s.t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			s.t.Fatalf("it never came that %s", what)
+		}
+	}
+}
+
+func (s *server) get(path string) (int, string) { return s.do(http.MethodGet, path, "") }
+
+func (s *server) post(path, body string) (int, string) { return s.do(http.MethodPost, path, body) }
+
+func (s *server) do(method, path, body string) (int, string) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	must(s.t, err)
+	resp, err := http.DefaultClient.Do(req)
+	must(s.t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	must(s.t, err)
+	return resp.StatusCode, string(b)
+}
+
+// restFailure is an error over REST.
+type restFailure struct {
+	Error struct {
+		Code    int
+		Message string
+		Status  string
+		Details []struct {
+			Reason          string
+			Domain          string
+			FieldViolations []struct{ Field, Description, Reason string }
+		}
+	}
+}
+
+func parseFailure(t *testing.T, body string) (f restFailure) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(body), &f); err != nil {
+		t.Fatalf("the error %q isn't JSON: %v", body, err)
+	}
+	return f
+}
+
+// reason returns the reason and the first field of an error.
+func (f restFailure) reason() (reason, field string) {
+	for _, d := range f.Error.Details {
+		if d.Domain != "" {
+			reason = d.Reason
+		}
+		for _, v := range d.FieldViolations {
+			if field == "" {
+				field = v.Field
+			}
+		}
+	}
+	return reason, field
+}
+
+func (s *server) countJobs() int {
+	s.t.Helper()
+	resp, err := s.jobs.ListJobs(s.t.Context(), &carillonv1.ListJobsRequest{Parent: "namespaces/default", PageSize: 1000, ShowEnded: true})
+	must(s.t, err)
+	return len(resp.GetJobs())
+}

@@ -1,0 +1,130 @@
+// Package carillon_test holds the law of imports: the tree is the architecture,
+// and imports go down only.
+package carillon_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/carillon-scheduler/carillon/"
+
+// law says for each package which packages of this module its code may import,
+// tests apart, and which modules of others. "std" alone means: none of others.
+var law = map[string]struct {
+	ours   []string
+	others []string
+}{
+	// Leaves: what things are.
+	"job/schedule": {},
+	"shard":        {},
+	"job":          {ours: []string{"job/schedule", "shard"}},
+
+	// Contracts, and the adapters that keep them.
+	"store":            {ours: []string{"job", "shard"}},
+	"store/storetest":  {ours: []string{"store", "job", "job/schedule", "shard"}, others: []string{"github.com/google/go-cmp"}},
+	"store/sqlite":     {ours: []string{"store", "job", "shard"}, others: []string{"modernc.org/sqlite"}},
+	"coordinator":      {ours: []string{"shard"}},
+	"coordinator/solo": {ours: []string{"coordinator", "shard"}},
+
+	// The heart.
+	"engine/wheel": {},
+	"engine/core":  {ours: []string{"engine/wheel", "store", "job", "job/schedule", "shard"}},
+	"engine":       {ours: []string{"engine/core", "store", "coordinator", "job", "shard"}, others: []string{"golang.org/x/sync"}},
+
+	// What listens.
+	"proto/carillon/v1": {others: []string{"google.golang.org/protobuf", "google.golang.org/grpc", "google.golang.org/genproto/googleapis/api",
+		"github.com/grpc-ecosystem/grpc-gateway/v2"}},
+	"controlplane/jsonmap": {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/protobuf", "github.com/grpc-ecosystem/grpc-gateway/v2"}},
+	"controlplane": {
+		ours: []string{"controlplane/jsonmap", "proto/carillon/v1", "engine", "engine/core", "store", "job", "job/schedule", "shard"},
+		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc", "golang.org/x/sync",
+			"github.com/grpc-ecosystem/grpc-gateway/v2", "github.com/prometheus/client_golang", "github.com/google/uuid"},
+	},
+
+	// What users embed: the generated code and nothing else of ours.
+	"workersdk": {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf",
+		"github.com/cenkalti/backoff/v5", "github.com/google/uuid"}},
+
+	// Programs: only they name adapters.
+	"cmd/carillon": {
+		ours:   []string{"controlplane", "controlplane/jsonmap", "coordinator/solo", "engine", "job", "job/schedule", "proto/carillon/v1", "shard", "store/sqlite"},
+		others: []string{"github.com/spf13/cobra", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
+	},
+	"loadtest/demo":     {ours: []string{"proto/carillon/v1", "workersdk"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
+	"internal/testgate": {},
+}
+
+func TestImportsGoDown(t *testing.T) {
+	seen := map[string]bool{}
+	for file, imports := range sources(t) {
+		dir := path.Dir(file)
+		rule, listed := law[dir]
+		if !listed {
+			t.Errorf("package %s is not in the law of imports: say what it may import", dir)
+			continue
+		}
+		seen[dir] = true
+		for _, imported := range imports {
+			if ours, ok := strings.CutPrefix(imported, module); ok {
+				if !slices.Contains(rule.ours, ours) {
+					t.Errorf("%s imports %s, which %s may not", file, ours, dir)
+				}
+			} else if strings.Contains(strings.Split(imported, "/")[0], ".") && !under(imported, rule.others) {
+				t.Errorf("%s imports %s, which %s may not", file, imported, dir)
+			}
+		}
+	}
+	for dir := range law {
+		if !seen[dir] {
+			t.Errorf("the law of imports lists %s, which is not there", dir)
+		}
+	}
+}
+
+func under(imported string, modules []string) bool {
+	return slices.ContainsFunc(modules, func(m string) bool {
+		return imported == m || strings.HasPrefix(imported, m+"/")
+	})
+}
+
+// sources lists the imports of every Go file but tests.
+func sources(t *testing.T) map[string][]string {
+	files := map[string][]string{}
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(name, ".") && name != "." || name == "tools" || name == "bin") {
+			return fs.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		imports := []string{}
+		for _, i := range f.Imports {
+			imported, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				return err
+			}
+			imports = append(imports, imported)
+		}
+		files[filepath.ToSlash(name)] = imports
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}

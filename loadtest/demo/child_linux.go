@@ -1,0 +1,8 @@
+package main
+
+import "syscall"
+
+// dieWithParent has the kernel kill a child when the thread that started it ends.
+// Go keeps its threads until the process ends, unless a goroutine ends while it is
+// locked to one; nothing here locks any.
+func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

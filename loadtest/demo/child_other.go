@@ -1,0 +1,8 @@
+//go:build !linux
+
+package main
+
+import "syscall"
+
+// dieWithParent has no counterpart here: only an orderly end stops the children.
+func dieWithParent() *syscall.SysProcAttr { return nil }
