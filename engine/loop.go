@@ -157,7 +157,11 @@ func (l *loop) turnOnce() {
 func (l *loop) sleep() time.Duration {
 	wake := l.now.Add(maxSleep)
 	for _, id := range l.order {
-		wake = min(wake, l.shards[id].NextWake())
+		s := l.shards[id]
+		wake = min(wake, s.NextWake())
+		if l.inflight == nil && s.HasPending() {
+			wake = l.now // what came up while this turn's messages were delivered
+		}
 	}
 	if len(l.workers.All()) > 0 {
 		wake = min(wake, max(l.leasesAt, l.now))
