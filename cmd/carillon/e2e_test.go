@@ -1,0 +1,572 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+	worker "github.com/carillon-scheduler/carillon/workersdk"
+)
+
+// These tests run the built binary and a worker as processes of their own, and
+// kill them for real.
+
+// workerEnv makes this test binary a worker: the address that it serves.
+const workerEnv = "CARILLON_TEST_WORKER"
+
+var binary string // the built carillon
+
+func TestMain(m *testing.M) {
+	if address := os.Getenv(workerEnv); address != "" {
+		os.Exit(runWorker(address))
+	}
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "carillon-e2e")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "carillon")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// runWorker serves handlers until SIGTERM.
+func runWorker(address string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	w, err := worker.Dial(ctx, address, worker.ID(os.Getenv("CARILLON_TEST_WORKER_ID")), worker.ShutdownGrace(time.Second))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	worker.Handle(w, "echo", func(context.Context, *worker.Task[json.RawMessage]) error { return nil })
+	worker.Handle(w, "slow", func(ctx context.Context, task *worker.Task[struct{ Seconds float64 }]) error {
+		select {
+		case <-time.After(time.Duration(task.Args.Seconds * float64(time.Second))):
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), worker.ErrShutdown) {
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	if err := w.Run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// process is a child that dies with its test.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	logs *bytes.Buffer
+	once sync.Once
+	err  error
+}
+
+func launch(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, logs: &bytes.Buffer{}}
+	cmd.Stderr = p.logs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.kill(syscall.SIGKILL)
+		if t.Failed() {
+			t.Logf("logs of %v:\n%s", cmd.Args, p.logs)
+		}
+	})
+	return p
+}
+
+// kill sends a signal; after SIGKILL and SIGTERM it waits for the end.
+func (p *process) kill(sig syscall.Signal) error {
+	if p.cmd.ProcessState == nil {
+		// An error means that it has ended already.
+		_ = p.cmd.Process.Signal(sig)
+	}
+	if sig == syscall.SIGKILL || sig == syscall.SIGTERM {
+		p.once.Do(func() { p.err = p.cmd.Wait() })
+	}
+	return p.err
+}
+
+// dev is `carillon dev` with clients.
+type dev struct {
+	*process
+	data, grpc, http string
+	jobs             carillonv1.JobServiceClient
+	slots            carillonv1.SlotServiceClient
+	handlers         carillonv1.HandlerServiceClient
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func startDev(t *testing.T, env ...string) *dev {
+	t.Helper()
+	d := &dev{data: t.TempDir(), grpc: freePort(t), http: freePort(t)}
+	conn, err := grpc.NewClient(d.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 100 * time.Millisecond}),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	d.jobs, d.slots, d.handlers = carillonv1.NewJobServiceClient(conn), carillonv1.NewSlotServiceClient(conn), carillonv1.NewHandlerServiceClient(conn)
+	d.start(t, env...)
+	return d
+}
+
+// start starts the server, again on the same data and ports.
+func (d *dev) start(t *testing.T, env ...string) {
+	t.Helper()
+	cmd := exec.Command(binary, "dev", "--data", d.data, "--grpc", d.grpc, "--http", d.http)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.process = launch(t, cmd)
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("it did not come up: %v\n%s", err, d.logs)
+	}
+}
+
+func (d *dev) startWorker(id string) *process {
+	d.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), workerEnv+"="+d.grpc, "CARILLON_TEST_WORKER_ID="+id)
+	return launch(d.t, cmd)
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(within)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("it never came within %s that %s", within, what)
+		}
+	}
+}
+
+// elapse lets real time go by: an outage has to last.
+func elapse(d time.Duration) { <-time.After(d) }
+
+const parent = "namespaces/default"
+
+func immediate() *carillonv1.Schedule {
+	return &carillonv1.Schedule{Kind: &carillonv1.Schedule_Immediate{Immediate: &carillonv1.ImmediateSchedule{}}}
+}
+
+func everySecond() *carillonv1.Schedule {
+	return &carillonv1.Schedule{Kind: &carillonv1.Schedule_Cron{Cron: "* * * * * *"}}
+}
+
+func (d *dev) create(id, handler, params string, schedule *carillonv1.Schedule) *carillonv1.Job {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), 10*time.Second)
+	defer cancel()
+	resp, err := d.jobs.CreateJob(ctx, &carillonv1.CreateJobRequest{Parent: parent, JobId: id, AllowUnregisteredHandler: true,
+		Job: &carillonv1.Job{Handler: handler, Params: &carillonv1.Json{Text: params}, Schedule: schedule,
+			RetryPolicy: &carillonv1.RetryPolicy{InitialBackoff: durationpb.New(10 * time.Millisecond)}}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return resp.GetJob()
+}
+
+// all lists all slots of a job, newest first.
+func (d *dev) all(name string) (slots []*carillonv1.Slot) {
+	d.t.Helper()
+	for token := ""; ; {
+		ctx, cancel := context.WithTimeout(d.t.Context(), 10*time.Second)
+		resp, err := d.slots.ListSlots(ctx, &carillonv1.ListSlotsRequest{Parent: name, PageSize: 1000, PageToken: token})
+		cancel()
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		slots = append(slots, resp.GetSlots()...)
+		if token = resp.GetNextPageToken(); token == "" {
+			return slots
+		}
+	}
+}
+
+func (d *dev) becomes(within time.Duration, job *carillonv1.Job, state carillonv1.SlotState) (slot *carillonv1.Slot) {
+	d.t.Helper()
+	eventually(d.t, within, fmt.Sprintf("the slot of %s is %v", job.GetName(), state), func() bool {
+		if slots := d.all(job.GetName()); len(slots) > 0 {
+			slot = slots[0]
+		}
+		return slot.GetState() == state
+	})
+	return slot
+}
+
+func (d *dev) attempts(slot *carillonv1.Slot) []*carillonv1.Attempt {
+	d.t.Helper()
+	resp, err := d.slots.ListAttempts(d.t.Context(), &carillonv1.ListAttemptsRequest{Parent: slot.GetName()})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return resp.GetAttempts()
+}
+
+const (
+	ready     = carillonv1.SlotState_SLOT_STATE_READY
+	running   = carillonv1.SlotState_SLOT_STATE_RUNNING
+	succeeded = carillonv1.SlotState_SLOT_STATE_SUCCEEDED
+)
+
+// Every create that was acknowledged is there after kill -9; none is there half.
+func TestAcknowledgedCreatesSurviveKill9(t *testing.T) {
+	t.Parallel()
+	d := startDev(t)
+	var mu sync.Mutex
+	acknowledged := map[string]string{}
+	var group sync.WaitGroup
+	for caller := range 8 {
+		group.Go(func() {
+			for i := range 10_000 {
+				id := fmt.Sprintf("j-%d-%d", caller, i)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				resp, err := d.jobs.CreateJob(ctx, &carillonv1.CreateJobRequest{Parent: parent, JobId: id, AllowUnregisteredHandler: true,
+					Job: &carillonv1.Job{Handler: "h", Params: &carillonv1.Json{Text: `{"i": 1}`}, Schedule: immediate()}})
+				cancel()
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				acknowledged[id] = resp.GetJob().GetUid()
+				mu.Unlock()
+			}
+		})
+	}
+	enough := func() bool { mu.Lock(); defer mu.Unlock(); return len(acknowledged) >= 500 }
+	eventually(t, 20*time.Second, "500 creates were acknowledged", enough)
+	d.kill(syscall.SIGKILL)
+	group.Wait()
+	d.start(t)
+	for id, uid := range acknowledged {
+		resp, err := d.jobs.GetJob(t.Context(), &carillonv1.GetJobRequest{Name: parent + "/jobs/" + id})
+		if err != nil || resp.GetJob().GetUid() != uid || resp.GetJob().GetParams().GetText() != `{"i": 1}` {
+			t.Fatalf("%s: %v, %v", id, resp, err)
+		}
+	}
+	// An immediate job that was accepted has its slot, once.
+	seen := map[string]int{}
+	eventually(t, 20*time.Second, "all slots are there", func() bool {
+		clear(seen)
+		for _, s := range d.all(parent + "/jobs/-") {
+			seen[s.GetJobUid()]++
+		}
+		return len(seen) >= len(acknowledged)
+	})
+	for id, uid := range acknowledged {
+		if seen[uid] != 1 {
+			t.Errorf("%s has %d slots", id, seen[uid])
+		}
+	}
+}
+
+// Every second of an outage has its slot, and each succeeded once.
+func TestAnOutageOfTenSeconds(t *testing.T) {
+	t.Parallel()
+	d := startDev(t)
+	d.startWorker("w")
+	job := d.create("every", "echo", `{}`, everySecond())
+	d.becomes(10*time.Second, job, succeeded)
+	d.kill(syscall.SIGKILL)
+	killed := time.Now()
+	elapse(10 * time.Second)
+	d.start(t)
+	back := time.Now()
+	eventually(t, 20*time.Second, "all slots up to the restart succeeded", func() bool {
+		slots := d.all(job.GetName())
+		for _, s := range slots {
+			if s.GetFireTime().AsTime().Before(back) && s.GetState() != succeeded {
+				return false
+			}
+		}
+		return len(slots) > 0 && slots[0].GetFireTime().AsTime().After(back)
+	})
+	slots := d.all(job.GetName())
+	last, backfilled := slots[0].GetFireTime().GetSeconds(), 0
+	for i, s := range slots {
+		if s.GetFireTime().GetSeconds() != last-int64(i) {
+			t.Fatalf("slot %d is of %s: a second is missing or doubled", i, s.GetFireTime().AsTime())
+		}
+		at := s.GetFireTime().AsTime()
+		if at.After(killed.Add(time.Second)) && at.Before(back) {
+			backfilled++
+			if s.GetTrigger() != carillonv1.SlotTrigger_SLOT_TRIGGER_BACKFILL || s.GetLateness().AsDuration() <= 0 || s.GetFailures() != 0 {
+				t.Errorf("a slot of the outage: %v", s)
+			}
+		}
+	}
+	if first := slots[len(slots)-1].GetFireTime().GetSeconds(); first != job.GetEffectiveFrom().GetSeconds()+1 {
+		t.Errorf("the first slot is of %d, the job counts after %s", first, job.GetEffectiveFrom().AsTime())
+	}
+	if backfilled < 8 {
+		t.Errorf("only %d slots were made up for", backfilled)
+	}
+}
+
+// A worker that dies in the middle loses its attempt within the lease time, to a
+// higher fence.
+func TestAKilledWorkerIsReclaimed(t *testing.T) {
+	t.Parallel()
+	d := startDev(t)
+	victim := d.startWorker("victim")
+	job := d.create("j", "slow", `{"seconds": 1}`, immediate())
+	d.becomes(10*time.Second, job, running)
+	victim.kill(syscall.SIGKILL)
+	killed := time.Now()
+	d.startWorker("other")
+	slot := d.becomes(20*time.Second, job, succeeded)
+	attempts := d.attempts(slot)
+	if len(attempts) != 2 || attempts[0].GetOutcome() != carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_LEASE_LOST || attempts[1].GetWorker() != "other" {
+		t.Fatalf("attempts %v", attempts)
+	}
+	if took := attempts[1].GetClaimTime().AsTime().Sub(killed); took > 11*time.Second {
+		t.Errorf("reclaimed after %s, want at most the lease of 10 s", took)
+	}
+}
+
+// A worker that is frozen beyond its lease comes back: its result is refused and
+// recorded, and there is one success.
+func TestAFrozenWorkersLateResultIsRefused(t *testing.T) {
+	t.Parallel()
+	d := startDev(t)
+	frozen := d.startWorker("frozen")
+	job := d.create("j", "slow", `{"seconds": 2}`, immediate())
+	d.becomes(10*time.Second, job, running)
+	frozen.kill(syscall.SIGSTOP)
+	d.startWorker("other")
+	slot := d.becomes(30*time.Second, job, succeeded)
+	if slot.GetWorker() != "other" || slot.GetAttempt() != 2 {
+		t.Fatalf("slot %v", slot)
+	}
+	frozen.kill(syscall.SIGCONT)
+	eventually(t, 20*time.Second, "the late result is recorded", func() bool { return d.attempts(slot)[0].GetLateResult() != "" })
+	after := d.all(job.GetName())[0]
+	if after.GetState() != succeeded || after.GetAttempt() != 2 || after.GetWorker() != "other" || after.GetFinishTime().AsTime() != slot.GetFinishTime().AsTime() {
+		t.Errorf("the late result changed the slot: %v", after)
+	}
+}
+
+// SIGTERM of the server: what is in flight ends or goes on, no attempt is burnt,
+// exit 0 within 10 s.
+func TestSIGTERMOfTheServer(t *testing.T) {
+	t.Parallel()
+	d := startDev(t)
+	d.startWorker("w")
+	short, long := d.create("short", "slow", `{"seconds": 2}`, immediate()), d.create("long", "slow", `{"seconds": 12}`, immediate())
+	d.becomes(10*time.Second, short, running)
+	d.becomes(10*time.Second, long, running)
+	began := time.Now()
+	if err := d.kill(syscall.SIGTERM); err != nil {
+		t.Fatalf("exit: %v", err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the stop took %s", took)
+	}
+	d.start(t)
+	for _, job := range []*carillonv1.Job{short, long} {
+		if slot := d.becomes(20*time.Second, job, succeeded); slot.GetAttempt() != 1 || slot.GetFailures() != 0 {
+			t.Errorf("%s: %v", job.GetName(), slot)
+		}
+	}
+}
+
+// SIGTERM of a worker hands back what doesn't end, without burning an attempt.
+func TestSIGTERMOfAWorker(t *testing.T) {
+	t.Parallel()
+	d := startDev(t)
+	first := d.startWorker("first")
+	job := d.create("j", "slow", `{"seconds": 6}`, immediate())
+	d.becomes(10*time.Second, job, running)
+	began := time.Now()
+	if err := first.kill(syscall.SIGTERM); err != nil {
+		t.Fatalf("exit: %v", err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the stop took %s", took)
+	}
+	if slot := d.becomes(5*time.Second, job, ready); slot.GetOutcome() != carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_RELEASED || slot.GetFailures() != 0 {
+		t.Errorf("after the stop: %v", slot)
+	}
+	d.startWorker("second")
+	if slot := d.becomes(20*time.Second, job, succeeded); slot.GetAttempt() != 2 || slot.GetFailures() != 0 {
+		t.Errorf("in the end: %v", slot)
+	}
+}
+
+// The time zone of the process means nothing.
+func TestTheServersTimeZoneMeansNothing(t *testing.T) {
+	t.Parallel()
+	for _, zone := range []string{"America/New_York", "Pacific/Honolulu", "Europe/Berlin"} {
+		d := startDev(t, "TZ="+zone)
+		job := d.create("daily", "echo", `{}`, &carillonv1.Schedule{Kind: &carillonv1.Schedule_Cron{Cron: "0 2 * * *"}})
+		if next := job.GetNextFireTime().AsTime(); next.Hour() != 2 || next.Minute() != 0 || !strings.Contains(job.GetScheduleDescription(), "UTC") {
+			t.Errorf("%s: next at %s, %s", zone, next, job.GetScheduleDescription())
+		}
+		d.kill(syscall.SIGKILL)
+		d.start(t, "TZ=UTC")
+		if slots := d.all(job.GetName()); len(slots) > 0 {
+			t.Errorf("%s: slots %v", zone, slots)
+		}
+	}
+}
+
+func TestDevIsLoopbackOnlyAndAlone(t *testing.T) {
+	t.Parallel()
+	d := startDev(t)
+	for _, args := range [][]string{{"--grpc", "0.0.0.0:0"}, {"--http", ":0"}, {"--log-level", "loud"}} {
+		out, code := run(t, "", append([]string{"dev", "--data", t.TempDir()}, args...)...)
+		if code != 2 || !strings.Contains(out, args[0]) {
+			t.Errorf("%v: exit %d, %s", args, code, out)
+		}
+	}
+	if out, code := run(t, "", "dev", "--data", d.data, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"); code != 1 || !strings.Contains(out, "another process") {
+		t.Errorf("a second server on the same data: exit %d, %s", code, out)
+	}
+}
+
+// run runs the binary and returns its output and exit code.
+func run(t *testing.T, address string, args ...string) (string, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(os.Environ(), "CARILLON_ADDRESS="+address)
+	out, err := cmd.CombinedOutput()
+	exit := (*exec.ExitError)(nil)
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+func TestTheCommandLine(t *testing.T) {
+	t.Parallel()
+	d := startDev(t)
+	d.startWorker("w")
+	eventually(t, 10*time.Second, "the worker is there", func() bool {
+		_, err := d.handlers.GetHandler(t.Context(), &carillonv1.GetHandlerRequest{Name: "handlers/echo"})
+		return status.Code(err) != codes.NotFound
+	})
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"job list -o json", 0, "[]"},
+		{"slot list -o json", 0, "[]"},
+		{"job create nightly --handler echo --cron 0_2_*_*_* --params {\"big\":9007199254740993}", 0, "at 02:00 UTC every day"},
+		{"job create nightly --handler echo --cron 0_2_*_*_*", 2, "JOB_EXISTS"},
+		{"job create x --handler ecko --now", 2, "did you mean echo"},
+		{"job create x --handler echo --cron 0_2", 2, "schedule.cron"},
+		{"job create x --handler echo", 2, "exactly one of --now"},
+		{"job create x --handler echo --now --params {", 2, "job.params"},
+		{"job create x --handler echo --now --timeout 0s", 2, "job.attempt_timeout"},
+		{"job create x --handler echo --at yesterday", 2, "--at"},
+		{"job create dry --handler echo --every 90s --dry-run -o json", 0, `"every":"90s"`},
+		{"job get dry", 2, "NOT_FOUND"},
+		{"job get nightly -o json", 0, `"params":{"big":9007199254740993}`},
+		{"job list", 0, "nightly"},
+		{"job run nightly --request-id r1 -o json", 0, `"trigger":"SLOT_TRIGGER_MANUAL"`},
+		{"why nightly/20400101T020000Z", 0, "NOT_DUE"},
+		{"why nobody", 2, "NOT_FOUND"},
+		{"job create stuck --handler nobody --now --allow-unregistered", 0, "COMPLETED"},
+		{"why stuck", 3, "NO_WORKER_FOR_HANDLER"},
+		{"why stuck -o json", 3, `"code":"REASON_CODE_NO_WORKER_FOR_HANDLER"`},
+		{"slot list nightly --state NOPE", 2, "--state must be one of"},
+		{"handler list", 0, "echo"},
+		{"job delete nightly", 0, "DELETED"},
+		{"job list -o xml", 2, "--output"},
+		{"job frobnicate", 0, "Usage"},
+		{"--address 127.0.0.1:1 job list", 1, "Is the server running?"},
+	} {
+		args := strings.Fields(c.args)
+		for i, a := range args {
+			args[i] = strings.ReplaceAll(a, "_*", " *")
+			args[i] = strings.ReplaceAll(args[i], "0_2", "0 2")
+		}
+		out, code := run(t, d.grpc, args...)
+		if code != c.code || !strings.Contains(out, c.says) {
+			t.Errorf("%s: exit %d, want %d and %q:\n%s", c.args, code, c.code, c.says, out)
+		}
+		if strings.Contains(c.args, "-o json") && code != 2 && !json.Valid([]byte(out)) {
+			t.Errorf("%s: not JSON: %s", c.args, out)
+		}
+	}
+}
+
+func TestSchedulePreview(t *testing.T) {
+	t.Parallel()
+	out, code := run(t, "", "schedule", "preview", "*/7 * * * *", "--from", "2026-03-10T12:50:00Z", "-n", "2", "-o", "json")
+	var preview struct {
+		FireTimes   []string `json:"fire_times"`
+		Description string
+		Warnings    []string
+	}
+	if err := json.Unmarshal([]byte(out), &preview); err != nil || code != 0 {
+		t.Fatalf("exit %d, %v: %s", code, err, out)
+	}
+	if strings.Join(preview.FireTimes, " ") != "2026-03-10T12:56:00Z 2026-03-10T13:00:00Z" || preview.Description == "" || preview.Warnings == nil {
+		t.Errorf("previewed %+v", preview)
+	}
+	for expr, says := range map[string]string{"0 0 30 2 *": "never fires", "60 * * * *": "0-59", "@every 1h": "interval", "": "empty"} {
+		if out, code := run(t, "", "schedule", "preview", expr); code != 2 || !strings.Contains(out, says) {
+			t.Errorf("%q: exit %d, want 2 and %q: %s", expr, code, says, out)
+		}
+	}
+	if out, code := run(t, "", "schedule", "preview"); code != 2 {
+		t.Errorf("no expression: exit %d, %s", code, out)
+	}
+}
