@@ -45,7 +45,7 @@ var law = map[string]struct {
 	"controlplane/jsonmap": {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/protobuf", "github.com/grpc-ecosystem/grpc-gateway/v2"}},
 	"controlplane": {
 		ours: []string{"controlplane/jsonmap", "proto/carillon/v1", "engine", "engine/core", "store", "job", "job/schedule", "shard"},
-		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc", "golang.org/x/sync",
+		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis", "golang.org/x/sync",
 			"github.com/grpc-ecosystem/grpc-gateway/v2", "github.com/prometheus/client_golang", "github.com/google/uuid"},
 	},
 

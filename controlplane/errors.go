@@ -26,6 +26,7 @@ const (
 	reasonInvalidSchedule   = "INVALID_SCHEDULE"
 	reasonInvalidPageToken  = "INVALID_PAGE_TOKEN"
 	reasonUnknownField      = "UNKNOWN_FIELD"
+	reasonMethodNotAllowed  = "METHOD_NOT_ALLOWED"
 	reasonMalformedRequest  = "MALFORMED_REQUEST"
 	reasonHandlerUnknown    = "HANDLER_NOT_REGISTERED"
 	reasonNotFound          = "NOT_FOUND"

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
-	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
+	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -29,7 +29,7 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, jsonmap.New(false)),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(routingError),
-		runtime.SetQueryParameterParser(strictQuery{}),
+		runtime.WithMiddlewares(newRoutes().strict),
 	)
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
 		carillonv1.RegisterJobServiceHandler, carillonv1.RegisterSlotServiceHandler, carillonv1.RegisterHandlerServiceHandler,
@@ -41,18 +41,59 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error
 	return mux, nil
 }
 
-// strictQuery refuses parameters that the request doesn't have: a misspelt one
-// must not become a default.
-type strictQuery struct{ runtime.DefaultQueryParser }
+// routes maps a method and path pattern to the query parameters that its call has.
+type routes map[string]func(parameter string) bool
 
-// Parse implements runtime.QueryParameterParser.
-func (p strictQuery) Parse(msg proto.Message, values url.Values, filter *utilities.DoubleArray) error {
-	for key := range values {
-		if !hasField(msg.ProtoReflect().Descriptor(), strings.Split(key, ".")) {
-			return fmt.Errorf("unknown field %q", key) // the gateway keeps only the text
+// newRoutes reads the routes off the descriptors of the API.
+func newRoutes() routes {
+	r := routes{}
+	for _, file := range []protoreflect.FileDescriptor{
+		carillonv1.File_carillon_v1_job_proto, carillonv1.File_carillon_v1_slot_proto, carillonv1.File_carillon_v1_handler_proto,
+	} {
+		for i := range file.Services().Len() {
+			methods := file.Services().Get(i).Methods()
+			for k := range methods.Len() {
+				r.add(methods.Get(k))
+			}
 		}
 	}
-	return p.DefaultQueryParser.Parse(msg, values, filter)
+	return r
+}
+
+func (r routes) add(m protoreflect.MethodDescriptor) {
+	rule, ok := proto.GetExtension(m.Options(), annotations.E_Http).(*annotations.HttpRule)
+	if !ok {
+		return
+	}
+	method, pattern := http.MethodGet, rule.GetGet()
+	switch {
+	case rule.GetPost() != "":
+		method, pattern = http.MethodPost, rule.GetPost()
+	case rule.GetDelete() != "":
+		method, pattern = http.MethodDelete, rule.GetDelete()
+	}
+	r[method+" "+pattern] = func(parameter string) bool {
+		path := strings.Split(parameter, ".")
+		inPath := strings.Contains(pattern, "{"+path[0]+"=")
+		inBody := rule.GetBody() == "*" || rule.GetBody() == path[0]
+		return !inPath && !inBody && hasField(m.Input(), path)
+	}
+}
+
+// strict refuses parameters that a call doesn't have: a misspelt one must not
+// become a default, and one in the wrong place must not be ignored.
+func (r routes) strict(next runtime.HandlerFunc) runtime.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		pattern, _ := runtime.HTTPPattern(req.Context())
+		knows := r[req.Method+" "+pattern.String()]
+		for parameter := range req.URL.Query() {
+			if knows == nil || !knows(parameter) {
+				writeStatus(w, status.Convert(invalid(parameter, reasonUnknownField, "is not a query parameter of this call")))
+				return
+			}
+		}
+		next(w, req, pathParams)
+	}
 }
 
 func hasField(d protoreflect.MessageDescriptor, path []string) bool {
@@ -84,7 +125,10 @@ func writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w h
 }
 
 func writeStatus(w http.ResponseWriter, st *status.Status) {
-	code := runtime.HTTPStatusFromCode(st.Code())
+	writeCode(w, runtime.HTTPStatusFromCode(st.Code()), st)
+}
+
+func writeCode(w http.ResponseWriter, code int, st *status.Status) {
 	body := restError{restStatus{Code: code, Message: st.Message(), Status: codeName(st.Code()), Details: details(st.Proto().GetDetails())}}
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -131,23 +175,28 @@ func mappingError(err error) error {
 		return err
 	}
 	message := strings.ReplaceAll(st.Message(), "\u00a0", " ") // protojson varies its blanks
-	message = strings.TrimPrefix(message, "proto: ")
 	if field, ok := unknownField(message); ok {
 		return invalid(field, reasonUnknownField, "is not a field of this call")
 	}
-	return fail(codes.InvalidArgument, reasonMalformedRequest, "the request can't be read: "+message)
+	if m := namedField.FindStringSubmatch(message); m != nil {
+		return invalid(m[1], reasonMalformedRequest, "can't be read: "+strings.TrimPrefix(m[2], "proto: "))
+	}
+	return fail(codes.InvalidArgument, reasonMalformedRequest, "the request can't be read: "+strings.TrimPrefix(message, "proto: "))
 }
+
+// namedField matches what the mapping of the body and of the query say of a field.
+var namedField = regexp.MustCompile(`(?:field|list) "([^"]+)": (.*)`)
 
 // routingError answers a path or method that no call has.
 func routingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
-	st := status.New(codes.NotFound, r.URL.Path+" is not a path of the API")
 	switch code {
 	case http.StatusMethodNotAllowed:
-		st = status.New(codes.Unimplemented, r.Method+" is not a method of "+r.URL.Path)
+		writeCode(w, code, status.Convert(fail(codes.InvalidArgument, reasonMethodNotAllowed, r.Method+" is not a method of "+r.URL.Path)))
 	case http.StatusBadRequest:
-		st = status.New(codes.InvalidArgument, "the path can't be read")
+		writeStatus(w, status.Convert(fail(codes.InvalidArgument, reasonMalformedRequest, "the path can't be read")))
+	default:
+		writeStatus(w, status.Convert(fail(codes.NotFound, reasonNotFound, r.URL.Path+" is not a path of the API")))
 	}
-	writeStatus(w, st)
 }
 
 // unknownField returns the field that a mapping error says is not known.

@@ -325,6 +325,9 @@ func (s jobService) PreviewSchedule(_ context.Context, req *carillonv1.PreviewSc
 	if err := v.err(); err != nil {
 		return nil, err
 	}
+	if spec.Kind == job.KindInterval && spec.Anchor == 0 {
+		spec.Anchor = job.AtSecond(now().Seconds()) // as a create would choose it
+	}
 	from := now()
 	if req.GetFrom() != nil {
 		from = instant(req.GetFrom())

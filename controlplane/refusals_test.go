@@ -48,7 +48,7 @@ func TestRefusalsOverREST(t *testing.T) {
 		{"cron with NUL", create, body(`"schedule":{"cron":"* * * * *\u0000"}`), "INVALID_SCHEDULE", "job.schedule.cron"},
 		{"@every", create, cron("@every 1h"), "INVALID_SCHEDULE", "job.schedule.cron"},
 		{"no schedule", create, `{"handler":"h"}`, "INVALID_SCHEDULE", "job.schedule"},
-		{"two schedules", create, body(`"schedule":{"cron":"* * * * *","immediate":{}}`), "MALFORMED_REQUEST", ""},
+		{"two schedules", create, body(`"schedule":{"cron":"* * * * *","immediate":{}}`), "MALFORMED_REQUEST", "schedule.immediate"},
 		{"interval below a second", create, body(`"schedule":{"interval":{"every":"0.5s"}}`), "INVALID_SCHEDULE", "job.schedule.interval.every"},
 		{"interval of zero", create, body(`"schedule":{"interval":{"every":"0s"}}`), "INVALID_SCHEDULE", "job.schedule.interval.every"},
 		{"interval negative", create, body(`"schedule":{"interval":{"every":"-60s"}}`), "INVALID_SCHEDULE", "job.schedule.interval.every"},
@@ -56,7 +56,7 @@ func TestRefusalsOverREST(t *testing.T) {
 		{"anchor with a fraction", create, body(`"schedule":{"interval":{"every":"60s","anchor":"2026-01-01T00:00:00.5Z"}}`), "INVALID_FIELD", "job.schedule.interval.anchor"},
 		{"once with a fraction", create, body(`"schedule":{"runAt":"2026-01-01T00:00:00.5Z"}`), "INVALID_FIELD", "job.schedule.run_at"},
 		{"once before 1970", create, body(`"schedule":{"runAt":"1969-12-31T23:59:59Z"}`), "INVALID_FIELD", "job.schedule.run_at"},
-		{"year 10000", create, body(`"schedule":{"runAt":"10000-01-01T00:00:00Z"}`), "MALFORMED_REQUEST", ""},
+		{"year 10000", create, body(`"schedule":{"runAt":"10000-01-01T00:00:00Z"}`), "MALFORMED_REQUEST", "schedule.runAt"},
 
 		// Durations and counts: what is not set has a default, zero and less is refused.
 		{"B107 timeout of zero", create, body(`"attemptTimeout":"0s",` + immediate), "INVALID_FIELD", "job.attempt_timeout"},
@@ -102,6 +102,10 @@ func TestRefusalsOverREST(t *testing.T) {
 		{"unknown parameter", create + "&requst_id=x", body(immediate), "UNKNOWN_FIELD", "requst_id"},
 		{"not JSON", create, `hello`, "MALFORMED_REQUEST", ""},
 		{"trailing text", create, body(immediate) + ` x`, "MALFORMED_REQUEST", ""},
+		{"half a body", create, `{"handler":"h",` + immediate, "MALFORMED_REQUEST", ""},
+		{"a parameter of the path", create + "&parent=namespaces/x", body(immediate), "UNKNOWN_FIELD", "parent"},
+		{"a parameter of the body", create + "&job.handler=x", body(immediate), "UNKNOWN_FIELD", "job.handler"},
+		{"a parameter of a call that has none", "/v1/namespaces/default/jobs/x:run?request_id=r", `{}`, "UNKNOWN_FIELD", "request_id"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, answer := s.post(c.path, c.body)
@@ -126,8 +130,9 @@ func TestRefusalsOfReads(t *testing.T) {
 		{"/v1/namespaces/default/jobs/-/slots?page_token=" + foreign, "INVALID_PAGE_TOKEN", "page_token"},
 		{"/v1/handlers?page_token=" + foreign, "INVALID_PAGE_TOKEN", "page_token"},
 		{"/v1/namespaces/default/jobs?page_size=-1", "INVALID_FIELD", "page_size"},
-		{"/v1/namespaces/default/jobs?page_size=x", "MALFORMED_REQUEST", ""},
-		{"/v1/namespaces/default/jobs/-/slots?states=NOPE", "MALFORMED_REQUEST", ""},
+		{"/v1/namespaces/default/jobs?page_size=x", "MALFORMED_REQUEST", "page_size"},
+		{"/v1/namespaces/default/jobs/x?frob=1", "UNKNOWN_FIELD", "frob"},
+		{"/v1/namespaces/default/jobs/-/slots?states=NOPE", "MALFORMED_REQUEST", "states"},
 		{"/v1/namespaces/default/jobs/-/slots?states=slot_state_running", "MALFORMED_REQUEST", ""},
 		{"/v1/namespaces/default/jobs/-/slots?states=99", "MALFORMED_REQUEST", ""},
 		{"/v1/namespaces/default/jobs/-/slots?states=0", "INVALID_FIELD", "states"},
@@ -147,6 +152,12 @@ func TestRefusalsOfReads(t *testing.T) {
 		if code, answer := s.get(path); code != http.StatusNotFound || parseFailure(t, answer).Error.Status != "NOT_FOUND" {
 			t.Errorf("%s: %d %s, want NOT_FOUND", path, code, answer)
 		}
+	}
+	if code, answer := s.do(http.MethodPut, "/v1/handlers", "{}"); code != http.StatusMethodNotAllowed || strings.Contains(answer, "UNIMPLEMENTED") {
+		t.Errorf("a method that isn't there: %d %s", code, answer)
+	}
+	if code, answer := s.do(http.MethodDelete, "/v1/namespaces/default/jobs/x?validate_only=true", ""); code != http.StatusBadRequest {
+		t.Errorf("a delete with a parameter: %d %s", code, answer)
 	}
 	for states := range strings.SplitSeq("SLOT_STATE_RUNNING 2 4", " ") {
 		if code, answer := s.get("/v1/namespaces/default/jobs/-/slots?states=" + states); code != http.StatusOK || !strings.Contains(answer, `"slots":[]`) {
@@ -176,6 +187,17 @@ func TestRefusalsOverGRPC(t *testing.T) {
 	}
 	if got, want := strings.Join(fields, " "), "job.handler job.schedule.run_at job.attempt_timeout job_id"; got != want {
 		t.Errorf("fields %s, want %s", got, want)
+	}
+}
+
+// Every route of the API is known to the check of its parameters.
+func TestEveryRouteTakesItsParameters(t *testing.T) {
+	s := newServer(t)
+	for _, path := range []string{"/v1/namespaces/default/jobs?page_size=1&page_token=&show_ended=true", "/v1/handlers?pageSize=1",
+		"/v1/namespaces/default/jobs/-/slots?states=SLOT_STATE_DEAD&page_size=1"} {
+		if code, answer := s.get(path); code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, code, answer)
+		}
 	}
 }
 

@@ -131,16 +131,12 @@ func (s workerService) join(ctx context.Context, w *workerStream, first *carillo
 	if err != nil {
 		return err
 	}
-	var ended []core.Token
-	for _, e := range report.Events {
-		ended = append(ended, e.Token)
-	}
 	// The welcome is the first message: what the node sends from now on comes after.
 	w.out <- delivery{welcome: &carillonv1.Welcome{
 		Node: s.nodeID, Lease: durationpb.New(s.core.Lease), HeartbeatInterval: durationpb.New(s.core.HeartbeatEvery),
 	}}
 	verdicts, err := s.node.Connect(ctx, engine.Hello{
-		Worker: w.key, Handlers: names, Capacity: int(h.GetCapacity()), Credit: int(h.GetCredit()), Held: held, Ended: ended,
+		Worker: w.key, Handlers: names, Capacity: int(h.GetCapacity()), Credit: int(h.GetCredit()), Held: held, Report: report,
 	}, w)
 	if err != nil {
 		return s.toStatus(ctx, "connect worker", err)
@@ -150,9 +146,6 @@ func (s workerService) join(ctx context.Context, w *workerStream, first *carillo
 		attestations[i] = &carillonv1.Attestation{Token: h.GetHeld()[i], Verdict: carillonv1.AttestationVerdict(verdict)}
 	}
 	w.push(delivery{attestations: attestations})
-	if err := s.node.Report(ctx, w.key, w, report); err != nil {
-		return fail(codes.Aborted, reasonStreamReplaced, err.Error())
-	}
 	s.log.InfoContext(ctx, "worker connected", "worker", w.key.ID, "incarnation", w.key.Incarnation, "handlers", names, "held", len(held), "sdk", h.GetSdk())
 	return nil
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
@@ -34,7 +33,7 @@ type Hello struct {
 	Capacity int
 	Credit   int
 	Held     []core.Token // what it runs
-	Ended    []core.Token // what it has a result of, which follows
+	Report   Report       // what it has to say at once: its results come before its credit
 }
 
 // Verdict is what the node says of a held attempt.
@@ -77,14 +76,20 @@ func (l *loop) connect(h Hello, stream Stream) []Verdict {
 	if old := l.workers.Get(h.Worker.ID); old != nil && old.Key != h.Worker {
 		l.lost(old.Key, nil, true)
 	}
-	holds := make(map[job.SlotKey]int32, len(h.Held)+len(h.Ended))
-	for _, t := range slices.Concat(h.Held, h.Ended) {
+	holds := make(map[job.SlotKey]int32, len(h.Held)+len(h.Report.Events))
+	for _, t := range h.Held {
 		holds[t.Key] = t.Attempt
 	}
-	l.lost(h.Worker, holds, false)
+	for _, e := range h.Report.Events {
+		holds[e.Token.Key] = e.Token.Attempt
+	}
 	sess := &session{key: h.Worker, stream: stream}
 	l.streams[h.Worker.ID] = sess
-	l.workers.Join(h.Worker, h.Handlers, h.Capacity, h.Credit, l.now.Add(l.cfg.Core.Lease))
+	// A result may save work that the credit would begin again: results come first.
+	l.apply(h.Report.Events)
+	l.lost(h.Worker, holds, false)
+	worker := l.workers.Join(h.Worker, h.Handlers, h.Capacity, h.Credit, l.now.Add(l.cfg.Core.Lease))
+	l.credit(worker, h.Report)
 	for _, handler := range h.Handlers {
 		l.offered[handler] = true
 	}
@@ -160,13 +165,23 @@ func (l *loop) report(key core.WorkerKey, stream Stream, r Report) error {
 	}
 	// Any message proves that the worker lives.
 	worker.LeaseUntil = l.now.Add(l.cfg.Core.Lease)
-	for _, e := range r.Events {
-		// Without its shard here, the report is for the next owner: the worker keeps
-		// it until it is acknowledged.
+	l.apply(r.Events)
+	l.credit(worker, r)
+	return nil
+}
+
+// apply hands a worker's events to their shards. One without its shard here is for
+// the next owner: the worker keeps it until it is acknowledged.
+func (l *loop) apply(events []ShardEvent) {
+	for _, e := range events {
 		if s := l.shards[e.Token.Shard]; s != nil {
 			l.step(s, e.Event)
 		}
 	}
+}
+
+// credit takes what a worker says of the work that it wants.
+func (l *loop) credit(worker *core.Worker, r Report) {
 	if r.Draining {
 		worker.Draining = true
 		l.workers.Silence(worker)
@@ -176,7 +191,6 @@ func (l *loop) report(key core.WorkerKey, stream Stream, r Report) error {
 			l.offered[handler] = true
 		}
 	}
-	return nil
 }
 
 // Disconnect says that a stream is gone. That alone loses no lease: the worker

@@ -108,19 +108,34 @@ func table(w io.Writer, header string, rows [][]string) error {
 	return t.Flush()
 }
 
+// fields prints the fields of one thing, each whole.
+func fields(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintf(t, "%s\t%s\n", row[0], clean(row[1]))
+	}
+	return t.Flush()
+}
+
 const maxCell = 80
 
 // oneLine makes any text a cell: no control characters, bounded.
 func oneLine(s string) string {
+	s = clean(s)
+	if r := []rune(s); len(r) > maxCell {
+		s = string(r[:maxCell-1]) + "…"
+	}
+	return s
+}
+
+// clean takes the control characters out of a text, and shows that one is empty.
+func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
 		}
 		return r
 	}, s)
-	if r := []rune(s); len(r) > maxCell {
-		s = string(r[:maxCell-1]) + "…"
-	}
 	if s == "" {
 		return "-"
 	}

@@ -529,7 +529,12 @@ func TestTheCommandLine(t *testing.T) {
 		{"handler list", 0, "echo"},
 		{"job delete nightly", 0, "DELETED"},
 		{"job list -o xml", 2, "--output"},
-		{"job frobnicate", 0, "Usage"},
+		{"job frobnicate", 2, "no command"},
+		{"frobnicate", 2, "unknown command"},
+		{"job create a b --handler echo --now", 2, "usage"},
+		{"slot list a b", 2, "usage"},
+		{"slot get nightly", 2, "JOB/TIME"},
+		{"version", 0, "carillon"},
 		{"--address 127.0.0.1:1 job list", 1, "Is the server running?"},
 	} {
 		args := strings.Fields(c.args)

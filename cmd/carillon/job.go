@@ -16,9 +16,7 @@ import (
 )
 
 func newJob(c *client) *cobra.Command {
-	cmd := &cobra.Command{Use: "job", Short: "Create, read, run and delete jobs"}
-	cmd.AddCommand(newJobCreate(c), newJobList(c), newJobGet(c), newJobDelete(c), newJobRun(c))
-	return cmd
+	return newGroup("job", "Create, read, run and delete jobs", newJobCreate(c), newJobList(c), newJobGet(c), newJobDelete(c), newJobRun(c))
 }
 
 // createFlags are the flags of `job create`.
@@ -38,7 +36,7 @@ func newJobCreate(c *client) *cobra.Command {
 		Example: `  carillon job create nightly --handler billing.invoices --cron '0 2 * * *' --params '{"region":"eu"}'
   carillon job create --handler billing.invoices --now
   carillon job create reminder --handler mail.send --at 2026-12-24T18:00:00Z --params @mail.json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := f.request(cmd, c.parent())
 			if err != nil {
@@ -297,5 +295,5 @@ func (c *client) printJob(w io.Writer, j *carillonv1.Job) error {
 	if q := j.GetQuarantineReason(); q != "" {
 		rows = append(rows, []string{"set aside", q})
 	}
-	return table(w, "FIELD VALUE", rows)
+	return fields(w, rows)
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -99,6 +100,13 @@ func newRoot() *cobra.Command {
 		Short:         "A distributed job scheduler: one slot for every occurrence, at most one success.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs, // RunE says what is wrong with them
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return invalidInput("unknown command %q; see carillon --help", args[0])
+			}
+			return cmd.Help()
+		},
 	}
 	c := &client{}
 	flags := root.PersistentFlags()
@@ -112,7 +120,7 @@ func newRoot() *cobra.Command {
 		return nil
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
-	root.AddCommand(newDev(), newJob(c), newSlot(c), newHandler(c), newWhy(c), newSchedule(c))
+	root.AddCommand(newDev(), newJob(c), newSlot(c), newHandler(c), newWhy(c), newSchedule(c), newVersion())
 	return root
 }
 
@@ -123,12 +131,42 @@ func envOr(name, otherwise string) string {
 	return otherwise
 }
 
-// exactly is cobra.ExactArgs with this program's exit code.
-func exactly(n int) cobra.PositionalArgs {
+// exactly and atMost are cobra's checks with this program's exit code.
+func exactly(n int) cobra.PositionalArgs { return checkArgs(cobra.ExactArgs(n)) }
+func atMost(n int) cobra.PositionalArgs  { return checkArgs(cobra.MaximumNArgs(n)) }
+
+func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := cobra.ExactArgs(n)(cmd, args); err != nil {
+		if err := check(cmd, args); err != nil {
 			return exitError{exitInvalid, fmt.Errorf("%w; usage: %s", err, cmd.UseLine())}
 		}
 		return nil
+	}
+}
+
+// newGroup builds a command that only holds others.
+func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return invalidInput("%s has no command %q; see carillon %s --help", use, args[0], use)
+		}
+		return cmd.Help()
+	}}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// newVersion tells what was built.
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Show the version", Args: exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info, ok := debug.ReadBuildInfo()
+			if !ok {
+				return errors.New("the binary holds no build information")
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "carillon %s %s\n", info.Main.Version, info.GoVersion)
+			return err
+		},
 	}
 }

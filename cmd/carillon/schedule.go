@@ -21,7 +21,6 @@ type previewOutput struct {
 const maxPreview = 100_000
 
 func newSchedule(c *client) *cobra.Command {
-	cmd := &cobra.Command{Use: "schedule", Short: "Look at schedules, without a server"}
 	var from string
 	var count int
 	preview := &cobra.Command{
@@ -48,8 +47,7 @@ func newSchedule(c *client) *cobra.Command {
 	}
 	preview.Flags().StringVar(&from, "from", "", "show fire times after this one, RFC 3339 (default: now)")
 	preview.Flags().IntVarP(&count, "count", "n", 3, "how many")
-	cmd.AddCommand(preview)
-	return cmd
+	return newGroup("schedule", "Look at schedules, without a server", preview)
 }
 
 func previewCron(expr string, from time.Time, count int) (previewOutput, error) {

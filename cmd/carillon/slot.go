@@ -25,16 +25,25 @@ func instantID(s string) string {
 }
 
 func newSlot(c *client) *cobra.Command {
-	cmd := &cobra.Command{Use: "slot", Short: "Read and cancel slots"}
-	cmd.AddCommand(newSlotList(c), newSlotGet(c), newSlotAttempts(c), newSlotCancel(c))
-	return cmd
+	return newGroup("slot", "Read and cancel slots", newSlotList(c), newSlotGet(c), newSlotAttempts(c), newSlotCancel(c))
+}
+
+// oneSlot checks that a command is given one slot.
+func oneSlot(cmd *cobra.Command, args []string) error {
+	if err := exactly(1)(cmd, args); err != nil {
+		return err
+	}
+	if !strings.Contains(args[0], "/") {
+		return invalidInput("give JOB/TIME, such as %s/20261130T020000Z; `carillon slot list %s` shows the times", args[0], args[0])
+	}
+	return nil
 }
 
 func newSlotList(c *client) *cobra.Command {
 	var states []string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list [JOB]", Short: "List the slots of a job, or of all jobs, newest first", Args: cobra.MaximumNArgs(1),
+		Use: "list [JOB]", Short: "List the slots of a job, or of all jobs, newest first", Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			wanted, err := parseStates(states)
 			if err != nil {
@@ -83,7 +92,7 @@ func parseStates(names []string) ([]carillonv1.SlotState, error) {
 
 func newSlotGet(c *client) *cobra.Command {
 	return &cobra.Command{
-		Use: "get JOB/TIME", Short: "Read a slot", Args: exactly(1),
+		Use: "get JOB/TIME", Short: "Read a slot", Args: oneSlot,
 		Example: "  carillon slot get nightly/20261130T020000Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.call(cmd.Context(), func(ctx context.Context, conn *grpc.ClientConn) error {
@@ -99,7 +108,7 @@ func newSlotGet(c *client) *cobra.Command {
 
 func newSlotAttempts(c *client) *cobra.Command {
 	return &cobra.Command{
-		Use: "attempts JOB/TIME", Short: "List the attempts of a slot", Args: exactly(1),
+		Use: "attempts JOB/TIME", Short: "List the attempts of a slot", Args: oneSlot,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.call(cmd.Context(), func(ctx context.Context, conn *grpc.ClientConn) error {
 				attempts, err := allPages(0, func(token string, size int32) ([]*carillonv1.Attempt, string, error) {
@@ -119,7 +128,7 @@ func newSlotAttempts(c *client) *cobra.Command {
 func newSlotCancel(c *client) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "cancel JOB/TIME", Short: "Cancel a slot", Args: exactly(1),
+		Use: "cancel JOB/TIME", Short: "Cancel a slot", Args: oneSlot,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.call(cmd.Context(), func(ctx context.Context, conn *grpc.ClientConn) error {
 				resp, err := carillonv1.NewSlotServiceClient(conn).CancelSlot(ctx, &carillonv1.CancelSlotRequest{Name: c.slotName(args[0]), Reason: reason})
@@ -135,8 +144,7 @@ func newSlotCancel(c *client) *cobra.Command {
 }
 
 func newHandler(c *client) *cobra.Command {
-	cmd := &cobra.Command{Use: "handler", Short: "Read the catalog"}
-	cmd.AddCommand(&cobra.Command{
+	return newGroup("handler", "Read the catalog", &cobra.Command{
 		Use: "list", Short: "List the handlers", Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd.Context(), func(ctx context.Context, conn *grpc.ClientConn) error {
@@ -151,7 +159,6 @@ func newHandler(c *client) *cobra.Command {
 			})
 		},
 	})
-	return cmd
 }
 
 func (c *client) printHandlers(w io.Writer, handlers []*carillonv1.Handler) error {
@@ -201,7 +208,7 @@ func (c *client) printSlot(w io.Writer, s *carillonv1.Slot) error {
 	if p := s.GetProgress(); p != nil {
 		rows = append(rows, []string{"progress", fmt.Sprintf("%d of %d %s", p.GetDone(), p.GetTotal(), p.GetNote())})
 	}
-	return table(w, "FIELD VALUE", rows)
+	return fields(w, rows)
 }
 
 func (c *client) printAttempts(w io.Writer, attempts []*carillonv1.Attempt) error {

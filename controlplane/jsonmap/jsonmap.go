@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -52,15 +53,77 @@ func (m *Marshaler) Marshal(v any) ([]byte, error) {
 	return walkMessage(b, d, openDocument)
 }
 
-// Unmarshal implements runtime.Marshaler.
+// Unmarshal implements runtime.Marshaler. What it refuses it names by the path of
+// its field, where the text has one: field "schedule.runAt": ….
 func (m *Marshaler) Unmarshal(data []byte, v any) error {
+	var whole json.RawMessage
+	if err := json.Unmarshal(data, &whole); err != nil {
+		return err // also for text behind the value, which a decoder would leave
+	}
 	if d := descriptorOf(v); d != nil {
 		var err error
 		if data, err = walkMessage(data, d, closeDocument); err != nil {
 			return err
 		}
 	}
-	return m.JSONPb.Unmarshal(data, v)
+	err := m.JSONPb.Unmarshal(data, v)
+	if err == nil {
+		return nil
+	}
+	if path := pathOf(data, err.Error()); path != "" {
+		return fmt.Errorf("field %q: %w", path, err)
+	}
+	return err
+}
+
+// pathOf returns the path of the field at the place that an error names, as in
+// "(line 1:40): …".
+func pathOf(data []byte, message string) string {
+	_, place, found := strings.Cut(message, "(line ")
+	var line, column int
+	if n, err := fmt.Sscanf(place, "%d:%d)", &line, &column); !found || n != 2 || err != nil {
+		return ""
+	}
+	offset := column - 1
+	for rest := data; line > 1; line-- {
+		i := bytes.IndexByte(rest, '\n')
+		if i < 0 {
+			return ""
+		}
+		offset, rest = offset+i+1, rest[i+1:]
+	}
+	return pathAt(data, int64(offset))
+}
+
+// pathAt returns the path of the value that holds the byte at an offset.
+func pathAt(data []byte, offset int64) string {
+	d := json.NewDecoder(bytes.NewReader(data))
+	var path []string // of open objects and lists; a key follows its object
+	inObject, key := []bool{}, ""
+	for {
+		t, err := d.Token()
+		if err != nil {
+			return ""
+		}
+		text, isText := t.(string)
+		isKey := isText && len(inObject) > 0 && inObject[len(inObject)-1] && key == ""
+		if isKey {
+			key = text
+		}
+		if d.InputOffset() > offset {
+			return strings.Trim(strings.Join(append(path, key), "."), ".")
+		}
+		switch t {
+		case json.Delim('{'), json.Delim('['):
+			path, inObject, key = append(path, key), append(inObject, t == json.Delim('{')), ""
+		case json.Delim('}'), json.Delim(']'):
+			path, inObject, key = path[:len(path)-1], inObject[:len(inObject)-1], ""
+		default:
+			if !isKey {
+				key = ""
+			}
+		}
+	}
 }
 
 // NewDecoder implements runtime.Marshaler.
@@ -73,7 +136,10 @@ func (m *Marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 		if len(bytes.TrimSpace(data)) == 0 {
 			return io.EOF
 		}
-		return m.Unmarshal(data, v)
+		if err := m.Unmarshal(data, v); !errors.Is(err, io.EOF) {
+			return err
+		}
+		return io.ErrUnexpectedEOF // an EOF would mean: no body
 	})
 }
 

@@ -67,20 +67,38 @@ func TestAPointerToAMessage(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	for name, in := range map[string]string{
-		"unknown field":        `{"timeuot":"1s"}`,
-		"unknown nested field": `{"retryPolicy":{"max":1}}`,
-		"text behind":          `{"handler":"h"} x`,
-		"two objects":          `{"handler":"h"}{"handler":"i"}`,
-		"half a document":      `{"params":{"a":`,
-		"bad document":         `{"params":{a:1}}`,
-		"no object":            `[1]`,
-		"a field twice":        `{"handler":"a","handler":"b"}`,
-		"enum in lower case":   `{"state":"job_state_active"}`,
-		"year 10000":           `{"schedule":{"runAt":"10000-01-01T00:00:00Z"}}`,
+		"unknown field":           `{"timeuot":"1s"}`,
+		"unknown nested field":    `{"retryPolicy":{"max":1}}`,
+		"text behind":             `{"handler":"h"} x`,
+		"two objects":             `{"handler":"h"}{"handler":"i"}`,
+		"half a document":         `{"params":{"a":`,
+		"bad document":            `{"params":{a:1}}`,
+		"no object":               `[1]`,
+		"text behind no document": `{} x`,
+		"a field twice":           `{"handler":"a","handler":"b"}`,
+		"enum in lower case":      `{"state":"job_state_active"}`,
+		"year 10000":              `{"schedule":{"runAt":"10000-01-01T00:00:00Z"}}`,
 	} {
 		var j carillonv1.Job
 		if err := jsonmap.New(false).Unmarshal([]byte(in), &j); err == nil {
 			t.Errorf("%s: %s was accepted as %v", name, in, &j)
+		}
+	}
+}
+
+// What the mapping refuses is named by its path.
+func TestRefusalsNameTheField(t *testing.T) {
+	for in, path := range map[string]string{
+		`{"schedule":{"runAt":"10000-01-01T00:00:00Z"}}`:          "schedule.runAt",
+		"{\n \"handler\": \"h\",\n \"attemptTimeout\": \"10\"\n}": "attemptTimeout",
+		`{"schedule":{"cron":"x","immediate":{}}}`:                "schedule.immediate",
+		`{"retryPolicy":{"maxAttempts":"many"}}`:                  "retryPolicy.maxAttempts",
+		`{"handler":5}`:                                           "handler",
+		`{"params":{"a":[1,{"b":2}]},"state":"NOPE"}`:             "state",
+	} {
+		var j carillonv1.Job
+		if err := jsonmap.New(false).Unmarshal([]byte(in), &j); err == nil || !strings.HasPrefix(err.Error(), `field "`+path+`"`) {
+			t.Errorf("%s: %v, want field %s", in, err, path)
 		}
 	}
 }

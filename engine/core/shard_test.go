@@ -251,6 +251,37 @@ func TestLateSuccess(t *testing.T) {
 	})
 }
 
+// A result whose answer was lost, or is still to come, is no late result.
+func TestARepeatedResultIsAcknowledgedAgain(t *testing.T) {
+	r := newRig(t)
+	r.join("w", 2)
+	r.create(r.newJob("fails", job.Schedule{Kind: job.KindImmediate}))
+	a := find[Assign](r)
+	r.finish(a, job.OutcomeFailed)
+	r.said = nil
+	r.step(Result{Worker: a.Worker, Token: a.Token, Outcome: job.OutcomeFailed})
+	if !find[Ack](r).Accepted {
+		t.Error("the repeat of a failure was refused while the slot waits for its retry")
+	}
+	r.create(r.newJob("succeeds", job.Schedule{Kind: job.KindImmediate}))
+	a = find[Assign](r)
+	r.hold = true
+	r.finish(a, job.OutcomeSucceeded)
+	r.step(Result{Worker: a.Worker, Token: a.Token, Outcome: job.OutcomeSucceeded})
+	if acks := takeAll[Ack](r); len(acks) > 0 {
+		t.Errorf("acknowledged before the commit: %+v", acks)
+	}
+	r.release()
+	for _, ack := range takeAll[Ack](r) {
+		if !ack.Accepted {
+			t.Error("the repeat of a success was refused while its commit was under way")
+		}
+	}
+	if len(r.late) > 0 {
+		t.Errorf("late results: %+v", r.late)
+	}
+}
+
 func TestAssignmentsThatNeverArrivedCostNothing(t *testing.T) {
 	r := newRig(t)
 	key := r.join("w", 2)

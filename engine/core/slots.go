@@ -315,11 +315,22 @@ func (e Result) apply(s *Shard) {
 		s.holdResult(e) // the database knows
 	case s.holds(slot, e.Worker, e.Token):
 		s.accept(slot, e)
+	case endedBy(&slot.row, e):
+		// Its own result again, since the answer was lost or is still to come: it is
+		// answered after the write that may be under way.
+		slot.messages = append(slot.messages, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
+		s.markDirty(slot)
 	case s.acceptsLate(&slot.row, e):
 		s.acceptLate(slot, e)
 	default:
 		s.refuse(e, slot.row.State)
 	}
+}
+
+// endedBy reports whether a row records this very result.
+func endedBy(row *job.Slot, e Result) bool {
+	return row.State != job.Running && row.Outcome == e.Outcome && row.Attempt == e.Token.Attempt &&
+		row.Epoch == e.Token.Epoch && workerOf(row) == e.Worker
 }
 
 // accept ends the live attempt as its worker says.
@@ -406,9 +417,8 @@ func (s *Shard) resolveResult(e Result, found *store.SlotOf) {
 		return
 	}
 	row := &found.Slot
-	ended := row.Attempt == e.Token.Attempt && workerOf(row) == e.Worker && row.Outcome == e.Outcome
 	switch {
-	case ended && (row.State.Final() || row.State == job.Dead):
+	case endedBy(row, e):
 		// Its own result, sent again because the answer was lost.
 		s.outbox = append(s.outbox, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
 	case s.acceptsLate(row, e):
