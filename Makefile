@@ -33,7 +33,7 @@ test: ## Run all tests; those of concurrent packages with the race detector.
 .PHONY: check
 check: $(TOOLS)/stamp ## Check what tests don't: fresh generated files, lint, format, vet, breaking changes.
 	$(TOOLS)/buf lint
-	$(TOOLS)/buf breaking --against proto/released.binpb
+	$(TOOLS)/buf breaking proto --against proto/released.binpb
 	@$(MAKE) --no-print-directory generate
 	git diff --exit-code -- proto docs/api
 	@test -z "$$(git status --porcelain -- proto docs/api)" || { git status --short -- proto docs/api; echo "generated files are not committed"; exit 1; }
