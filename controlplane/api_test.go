@@ -260,7 +260,8 @@ func TestRunJobIsRepeatable(t *testing.T) {
 		return resp.GetSlot()
 	}
 	first, again, other := run("r"), run("r"), run("s")
-	if first.GetName() != again.GetName() || first.GetName() == other.GetName() || run("").GetName() == run("").GetName() {
+	unnamed, another := run(""), run("")
+	if first.GetName() != again.GetName() || first.GetName() == other.GetName() || unnamed.GetName() == another.GetName() {
 		t.Errorf("slots %s, %s, %s", first.GetName(), again.GetName(), other.GetName())
 	}
 	s.create(job("k", "h", scheduleCron("0 2 * * *")))
