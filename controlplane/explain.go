@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -61,7 +62,7 @@ func (s slotService) ExplainSlot(ctx context.Context, req *carillonv1.ExplainSlo
 
 // newest returns the fire time of a job's newest slot, or else its next one.
 func (s slotService) newest(ctx context.Context, j *job.Job) (job.Instant, error) {
-	h := history{store: s.store, job: j, before: job.MaxInstant + 1}
+	h := history{store: s.store, job: j, before: math.MaxInt64}
 	for !h.done {
 		slots, err := h.page(ctx, 1)
 		if err != nil {

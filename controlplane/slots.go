@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -187,7 +188,7 @@ func (s slotService) slotsOfJob(ctx context.Context, parent string, states []job
 				return nil, slotsCursor{}, s.toStatus(ctx, "list slots", err)
 			}
 		}
-		h := history{store: s.store, job: &j, states: states, before: job.MaxInstant + 1}
+		h := history{store: s.store, job: &j, states: states, before: math.MaxInt64}
 		if uid == at.UID {
 			h.before = at.Before
 		}

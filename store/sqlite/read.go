@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -180,7 +181,7 @@ func (db *DB) newestOfShard(ctx context.Context, id shard.ID, p store.SlotsPage)
 func boundFor(id shard.ID, c store.SlotCursor) (job.Instant, []byte) {
 	switch {
 	case c == (store.SlotCursor{}):
-		return job.MaxInstant + 1, []byte{}
+		return math.MaxInt64, []byte{} // also beyond what the API can carry
 	case id == c.Shard:
 		return c.Key.FireTime, c.Key.UID[:]
 	case id < c.Shard:
