@@ -46,6 +46,7 @@ const (
 	leaseCheckEvery = 250 * time.Millisecond
 	inboxEvery      = time.Second
 	maxSleep        = time.Second
+	commitPoll      = 10 * time.Millisecond
 	// maxRequestsPerTurn bounds how many requests are taken before timers and
 	// commits get their turn.
 	maxRequestsPerTurn = 256
@@ -167,10 +168,11 @@ func (l *loop) sleep() time.Duration {
 		wake = min(wake, max(l.leasesAt, l.now))
 	}
 	if l.inflight != nil {
-		wake = max(wake, l.now.Add(time.Millisecond)) // the commit's end wakes the loop
+		wake = max(wake, l.now.Add(commitPoll)) // the commit's end wakes the loop
 	}
 	l.plannedAt = max(wake, l.now)
-	return max(wake.Sub(now()), 0)
+	// A wall clock that was set back must not make the loop sleep until the old time.
+	return min(max(wake.Sub(now()), 0), maxSleep)
 }
 
 // step drives one shard, and takes what it has to say.
