@@ -30,7 +30,8 @@ var law = map[string]struct {
 	// Contracts, and the adapters that keep them.
 	"store":            {ours: []string{"job", "shard"}},
 	"store/storetest":  {ours: []string{"store", "job", "job/schedule", "shard"}, others: []string{"github.com/google/go-cmp"}},
-	"store/sqlite":     {ours: []string{"store", "job", "shard"}, others: []string{"modernc.org/sqlite"}},
+	"store/storekit":   {ours: []string{"store", "job", "shard"}},
+	"store/sqlite":     {ours: []string{"store", "store/storekit", "job", "shard"}, others: []string{"modernc.org/sqlite"}},
 	"coordinator":      {ours: []string{"shard"}},
 	"coordinator/solo": {ours: []string{"coordinator", "shard"}},
 

@@ -5,13 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/storekit"
 )
 
 // oneJob runs a query for at most one job.
@@ -103,107 +103,42 @@ func (db *DB) UnscheduledSlots(ctx context.Context, id shard.ID, uid job.UID, be
 	return slots, nil
 }
 
-// scanBudget bounds the rows that one call of Slots looks at in each shard.
-const scanBudget = 2000
-
-// Slots implements store.Reader. Each shard gives its newest rows before the
-// cursor; they are merged, and what lies beyond the first shard that was cut off
-// is left to the next call, so that nothing is skipped.
+// Slots implements store.Reader.
 func (db *DB) Slots(ctx context.Context, p store.SlotsPage) ([]store.SlotOf, store.SlotCursor, error) {
 	var shards int
 	if err := db.read.QueryRowContext(ctx, `SELECT count(*) FROM shards`).Scan(&shards); err != nil {
 		return nil, store.SlotCursor{}, unavailable("count shards", err)
 	}
-	var all []store.SlotOf
-	var horizon store.SlotCursor
-	for id := range shards {
-		slots, cut, err := db.newestOfShard(ctx, shard.ID(id), p)
-		if err != nil {
+	pager := storekit.Pager{Page: p}
+	for id := range shard.ID(shards) {
+		if err := db.newestOfShard(ctx, id, &pager); err != nil {
 			return nil, store.SlotCursor{}, unavailable("list slots", err)
 		}
-		all = append(all, slots...)
-		if cut != (store.SlotCursor{}) && (horizon == (store.SlotCursor{}) || newer(cut, horizon)) {
-			horizon = cut
-		}
 	}
-	slots, next := mergeNewest(all, horizon, p.Limit)
+	slots, next := pager.Finish()
 	return slots, next, nil
 }
 
-// mergeNewest orders slots newest first, and cuts them at the page's limit and at
-// the horizon: the newest place at which some shard stopped looking.
-func mergeNewest(all []store.SlotOf, horizon store.SlotCursor, limit int) ([]store.SlotOf, store.SlotCursor) {
-	slices.SortFunc(all, func(a, b store.SlotOf) int {
-		if newer(cursorOf(a), cursorOf(b)) {
-			return -1
-		}
-		return 1
-	})
-	if horizon != (store.SlotCursor{}) {
-		all = slices.DeleteFunc(all, func(s store.SlotOf) bool { return newer(horizon, cursorOf(s)) })
-	}
-	if len(all) > limit {
-		return all[:limit], cursorOf(all[limit-1])
-	}
-	return all, horizon
-}
-
-// newestOfShard reads a shard's newest slots before the page's cursor. cut is the
-// last place that it looked at, if it stopped before the end.
-func (db *DB) newestOfShard(ctx context.Context, id shard.ID, p store.SlotsPage) (found []store.SlotOf, cut store.SlotCursor, err error) {
-	before, uidBound := boundFor(id, p.Before)
+// newestOfShard gives a shard's newest slots before the page's cursor.
+func (db *DB) newestOfShard(ctx context.Context, id shard.ID, pager *storekit.Pager) error {
+	before, uid := storekit.Bound(id, pager.Page.Before)
 	rows, err := db.read.QueryContext(ctx, `SELECT `+slotColumns+`, `+jobColumns+slotJoin+`
 		WHERE s.shard = ? AND (s.fire_time, s.uid) < (?, ?) ORDER BY s.fire_time DESC, s.uid DESC LIMIT ?`,
-		int64(id), int64(before), uidBound, scanBudget)
+		int64(id), int64(before), uid, storekit.ScanBudget)
 	if err != nil {
-		return nil, cut, err
+		return err
 	}
 	defer rows.Close()
-	looked := 0
-	for rows.Next() {
+	for c := pager.Shard(); rows.Next(); {
 		s, err := scanSlotOf(rows)
 		if err != nil {
-			return nil, cut, err
+			return err
 		}
-		looked++
-		if s.Job.Namespace == p.Namespace && (len(p.States) == 0 || slices.Contains(p.States, s.Slot.State)) {
-			found = append(found, s)
-		}
-		if len(found) > p.Limit || looked == scanBudget {
-			return found, cursorOf(s), nil
+		if !c.Add(s) {
+			return nil
 		}
 	}
-	return found, cut, rows.Err()
-}
-
-// boundFor turns a place in the order (fire time, shard, uid) into an exclusive
-// upper bound of the keys of one shard.
-func boundFor(id shard.ID, c store.SlotCursor) (job.Instant, []byte) {
-	switch {
-	case c == (store.SlotCursor{}):
-		return math.MaxInt64, []byte{} // also beyond what the API can carry
-	case id == c.Shard:
-		return c.Key.FireTime, c.Key.UID[:]
-	case id < c.Shard:
-		return c.Key.FireTime + 1, []byte{} // its rows of that instant come later
-	}
-	return c.Key.FireTime, []byte{}
-}
-
-func cursorOf(s store.SlotOf) store.SlotCursor {
-	return store.SlotCursor{Key: s.Slot.Key, Shard: s.Job.Shard}
-}
-
-// newer orders the places of Slots: later fire times first, then larger shards,
-// then larger uids.
-func newer(a, b store.SlotCursor) bool {
-	if a.Key.FireTime != b.Key.FireTime {
-		return a.Key.FireTime > b.Key.FireTime
-	}
-	if a.Shard != b.Shard {
-		return a.Shard > b.Shard
-	}
-	return b.Key.UID.Less(a.Key.UID)
+	return rows.Err()
 }
 
 // Attempts implements store.Reader.

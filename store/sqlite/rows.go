@@ -2,12 +2,11 @@ package sqlite
 
 import (
 	"database/sql"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/storekit"
 )
 
 const jobColumns = `j.shard, j.uid, j.namespace, j.name, j.handler, j.params, j.schedule, j.retry, j.timeout_us,
@@ -35,20 +34,13 @@ func (r *jobRow) targets() []any {
 		&j.CreatedAt, &j.EffectiveFrom, &r.ended, &r.requestID, &j.RequestHash, &r.quarantine}
 }
 
-// value returns the job. A schedule or policy that can't be read doesn't fail the
-// reading of all others: it quarantines the job, in memory, with the reason.
 func (r *jobRow) value() job.Job {
 	j := r.job
 	copy(j.UID[:], r.uid)
 	j.Timeout = time.Duration(r.timeoutMicros) * time.Microsecond
 	j.EndedAt = job.Instant(r.ended.Int64)
 	j.RequestID, j.Quarantine = r.requestID.String, r.quarantine.String
-	if err := json.Unmarshal([]byte(r.schedule), &j.Schedule); err != nil && j.Quarantine == "" {
-		j.Quarantine = fmt.Sprintf("its stored schedule can't be read: %v", err)
-	}
-	if err := json.Unmarshal([]byte(r.retry), &j.Retry); err != nil && j.Quarantine == "" {
-		j.Quarantine = fmt.Sprintf("its stored retry policy can't be read: %v", err)
-	}
+	storekit.DecodeJob(&j, r.schedule, r.retry)
 	return j
 }
 
@@ -113,11 +105,7 @@ func collect[T any](rows *sql.Rows, err error, scan func(scanner) (T, error)) ([
 
 // jobValues returns the values of a job's row in the order of insertJob.
 func jobValues(j *job.Job) ([]any, error) {
-	schedule, err := json.Marshal(j.Schedule)
-	if err != nil {
-		return nil, err
-	}
-	retry, err := json.Marshal(j.Retry)
+	schedule, retry, err := storekit.EncodeJob(j)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +114,7 @@ func jobValues(j *job.Job) ([]any, error) {
 		fireAt = int64(j.Schedule.At)
 	}
 	return []any{int64(j.Shard), j.UID[:], j.Namespace, j.Name, j.Handler, nonNil(j.Params), int64(j.Schedule.Kind), fireAt,
-		string(schedule), string(retry), j.Timeout.Microseconds(), int64(j.CreatedAt), int64(j.EffectiveFrom),
+		schedule, retry, j.Timeout.Microseconds(), int64(j.CreatedAt), int64(j.EffectiveFrom),
 		nullTime(j.EndedAt), nullText(j.RequestID), j.RequestHash, nullText(j.Quarantine)}, nil
 }
 
