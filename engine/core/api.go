@@ -24,6 +24,10 @@ type Create struct {
 }
 
 func (e Create) apply(s *Shard) {
+	if len(s.pending.creates) >= s.cfg.PendingLimit/10 {
+		s.outbox = append(s.outbox, Reply{Tag: e.Tag, Err: errBusy})
+		return
+	}
 	c := &createState{tag: e.Tag, job: &jobState{Job: e.Job, held: true}}
 	if e.Job.Schedule.Kind.Recurring() {
 		r, err := e.Job.Schedule.Recurrence()
@@ -170,6 +174,10 @@ type Trigger struct {
 }
 
 func (e Trigger) apply(s *Shard) {
+	if len(s.pending.triggers) >= s.cfg.PendingLimit/10 {
+		s.outbox = append(s.outbox, Reply{Tag: e.Tag, Err: errBusy})
+		return
+	}
 	s.patchEnd(&e.Job)
 	s.pending.triggers = append(s.pending.triggers, &triggerState{event: e})
 }
@@ -182,6 +190,9 @@ func (s *Shard) writeTriggers(b *Batch) {
 		}
 		if err != nil {
 			b.after = append(b.after, Reply{Tag: t.event.Tag, Err: err})
+			if j != nil {
+				s.dropJob(j)
+			}
 			continue
 		}
 		key := job.SlotKey{FireTime: s.unique(), UID: j.UID}
@@ -224,6 +235,9 @@ func (s *Shard) triggered(t *triggerState, e Committed) {
 	}
 	s.outbox = append(s.outbox, reply)
 }
+
+// errBusy answers a call while too many wait for the database.
+var errBusy = fmt.Errorf("too many calls wait to be written: %w", store.ErrUnavailable)
 
 // ErrRequestReused says that a request id was used for something else before.
 var ErrRequestReused = fmt.Errorf("the request id was used for another request")
@@ -283,13 +297,14 @@ func (e InboxLoaded) apply(s *Shard) {
 // adoptJob takes over a job of the inbox: in one batch its inbox row goes, and
 // what it owes since it was accepted gets its slots, or a gap.
 func (s *Shard) adoptJob(j *job.Job) {
-	s.pending.rows.InboxDels = append(s.pending.rows.InboxDels, j.UID)
+	s.pending.adopted = append(s.pending.adopted, j.UID)
 	state, err := s.addJob(j)
 	if err != nil {
 		s.quarantine(j.UID, err.Error())
 		return
 	}
-	if state.live || state.EndedAt != 0 {
+	state.EndedAt = max(state.EndedAt, j.EndedAt)
+	if state.live {
 		return
 	}
 	switch j.Schedule.Kind {
@@ -298,28 +313,38 @@ func (s *Shard) adoptJob(j *job.Job) {
 		if key.FireTime.Whole() {
 			key.FireTime++
 		}
-		if s.slots[key] == nil {
-			s.make(state, key, job.TriggerImmediate)
-		}
+		s.owe(state, key, job.TriggerImmediate)
 	case job.KindOnce:
 		s.adoptOnce(state)
 	default:
-		state.live = true
+		state.live = state.EndedAt == 0
 		s.catchUp(state)
+	}
+	s.dropJob(state)
+}
+
+// owe makes a slot of an occurrence that a job of the inbox owes; if the job was
+// deleted meanwhile, a cancelled one.
+func (s *Shard) owe(j *jobState, key job.SlotKey, trigger job.Trigger) {
+	switch {
+	case s.slots[key] != nil:
+	case j.EndedAt != 0:
+		s.makeCancelled(j, key, trigger)
+	default:
+		s.make(j, key, trigger)
 	}
 }
 
 func (s *Shard) adoptOnce(j *jobState) {
 	at := j.Schedule.At
 	switch {
+	case j.EndedAt != 0 && at > j.EndedAt:
 	case at <= s.firedTo:
-		s.make(j, job.SlotKey{FireTime: at, UID: j.UID}, job.TriggerSchedule)
+		s.owe(j, job.SlotKey{FireTime: at, UID: j.UID}, job.TriggerSchedule)
 	case s.once.keeps(at):
 		j.live = true
 		s.once.inMemory++
 		s.arm(j, at-1)
-	default:
-		s.dropJob(j)
 	}
 }
 
@@ -331,7 +356,7 @@ func (s *Shard) catchUp(j *jobState) {
 		if !ok || at > s.firedTo {
 			break
 		}
-		s.make(j, job.SlotKey{FireTime: at, UID: j.UID}, job.TriggerSchedule)
+		s.owe(j, job.SlotKey{FireTime: at, UID: j.UID}, job.TriggerSchedule)
 		from = at
 	}
 	if at, ok := j.nextAfter(from); ok && at <= s.firedTo {

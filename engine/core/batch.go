@@ -11,6 +11,7 @@ import (
 // pending is what waits for the next batch.
 type pending struct {
 	rows     store.ShardBatch // all rows but those of slots and creates
+	adopted  []job.UID        // jobs of the inbox: their rows there go once all their slots are written
 	creates  []*createState
 	dirty    []*slotState // in the order of their first change
 	triggers []*triggerState
@@ -38,7 +39,7 @@ func (s *Shard) Fault() error { return s.fault }
 func (s *Shard) HasPending() bool {
 	p := &s.pending
 	return p.opening || len(p.dirty) > 0 || len(p.creates) > 0 || len(p.triggers) > 0 || len(p.replies) > 0 ||
-		len(p.messages) > 0 || p.rows.Rows() > 0 || s.opened && s.hasGapWork()
+		len(p.messages) > 0 || len(p.adopted) > 0 || p.rows.Rows() > 0 || s.opened && s.hasGapWork()
 }
 
 // watermarkDue reports whether the shard should prove that it lives. A little
@@ -58,6 +59,8 @@ func (s *Shard) Ready(now job.Instant, room int) *Batch {
 	p := &s.pending
 	b := &Batch{Rows: p.rows, after: append(p.messages, p.replies...), opening: p.opening}
 	p.rows, p.messages, p.replies, p.opening = store.ShardBatch{}, nil, nil, false
+	p.rows.Events = b.Rows.Events[min(len(b.Rows.Events), room):] // the rest waits for its turn
+	b.Rows.Events = b.Rows.Events[:min(len(b.Rows.Events), room)]
 	b.Rows.Proof = s.proof
 	s.writeTriggers(b)
 	s.writeCreates(b, room)
@@ -66,6 +69,9 @@ func (s *Shard) Ready(now job.Instant, room int) *Batch {
 		s.fillGaps(b, room)
 	}
 	s.writeWatermark(b)
+	if len(s.pending.dirty) == 0 {
+		b.Rows.InboxDels, s.pending.adopted = s.pending.adopted, nil
+	}
 	if len(s.pending.dirty) == 0 && s.openFromSent < s.openFrom {
 		b.Rows.OpenFrom, s.openFromSent = s.openFrom, s.openFrom
 	}
@@ -184,18 +190,39 @@ func (s *Shard) written(slot *slotState, messages []Message, e Committed) {
 	if refused || conflict {
 		stands.Key = slot.row.Key
 		s.unsend(messages)
+		s.answerBy(slices.Concat(messages, slot.messages), stands)
 		s.replaced(slot, stands)
 		return
 	}
 	s.listed(slot)
 	for _, m := range messages {
 		if _, ok := m.(Assign); ok {
-			slot.unsent = false
+			s.sent(slot)
 		}
 		s.outbox = append(s.outbox, m)
 	}
 	if !slot.dirty && (slot.displaced || !slot.row.State.Open()) {
 		s.untrack(slot)
+	}
+}
+
+// sent notes that a claim's worker hears of it now: its time begins.
+func (s *Shard) sent(slot *slotState) {
+	slot.unsent = false
+	if slot.row.State == job.Running {
+		until := max(slot.row.Deadline, s.now.Add(slot.job.Timeout))
+		slot.timer = s.wheel.Add(until.Add(s.cfg.TimeoutGrace).Milliseconds(), timer{timerTimeout, slot.ref})
+	}
+}
+
+// answerBy answers the calls that waited for a write which was not made, by the
+// row that stands.
+func (s *Shard) answerBy(messages []Message, stands job.Slot) {
+	for _, m := range messages {
+		if r, ok := m.(Reply); ok {
+			row := stands
+			s.outbox = append(s.outbox, Reply{Tag: r.Tag, Slot: &row})
+		}
 	}
 }
 

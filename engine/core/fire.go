@@ -1,6 +1,8 @@
 package core
 
 import (
+	"time"
+
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -82,9 +84,6 @@ func (s *Shard) track(row job.Slot, j *jobState) *slotState {
 	slot.ref = s.refs.add(slot)
 	s.slots[row.Key] = slot
 	j.open++
-	if row.State == job.Ready {
-		s.queue(j.Handler).counts[priorityOf(row.Trigger)]++
-	}
 	return slot
 }
 
@@ -95,10 +94,7 @@ func (s *Shard) untrack(slot *slotState) {
 	}
 	s.wheel.Cancel(slot.timer)
 	s.stopRunning(slot)
-	if slot.row.State == job.Ready {
-		s.queue(slot.job.Handler).counts[priorityOf(slot.row.Trigger)]--
-	}
-	slot.queued = false
+	s.queue(slot.job.Handler).leave(slot)
 	s.refs.remove(slot.ref)
 	delete(s.slots, slot.row.Key)
 	slot.job.open--
@@ -128,10 +124,14 @@ type onceWindow struct {
 // keeps reports whether a new job with this fire time belongs into memory.
 func (w *onceWindow) keeps(at job.Instant) bool { return at <= max(w.to.FireTime, w.issued) }
 
-// wants reports whether the window should be refilled.
+// urgentWindow is how near the end of the window may come.
+const urgentWindow = 5 * time.Second
+
+// wantsOnce reports whether the window should be refilled.
 func (s *Shard) wantsOnce() bool {
 	ahead := s.once.to.FireTime.Sub(s.now)
-	return s.opened && ahead < s.cfg.OnceWindow/2 && s.once.inMemory < s.cfg.OnceLimit/2
+	room := s.once.inMemory < s.cfg.OnceLimit/2 && ahead < s.cfg.OnceWindow/2
+	return s.opened && (room || ahead < min(urgentWindow, s.cfg.OnceWindow/2)) // what is about to be due must come, whatever is in memory
 }
 
 // OnceLoaded answers a read of jobs of one fire time.
@@ -152,6 +152,7 @@ func (e OnceLoaded) apply(s *Shard) {
 	} else {
 		last := &e.Jobs[len(e.Jobs)-1]
 		s.once.to = job.SlotKey{FireTime: last.Schedule.At, UID: last.UID}
+		s.once.issued = last.Schedule.At // what is created beyond it waits for its page
 	}
 }
 

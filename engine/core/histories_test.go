@@ -43,6 +43,9 @@ type history struct {
 func runHistory(t *testing.T, seed uint64) {
 	h := &history{rig: newRig(t), rnd: seeded(seed), holding: map[string][]Assign{}, workers: map[string]WorkerKey{}}
 	h.cfg.Random = h.rnd.Float64
+	if h.rnd.IntN(2) == 0 { // a shard of a busy node
+		h.room = func() int { return 1 + h.rnd.IntN(8) }
+	}
 	h.cfg.ReadyLimit = 5 + h.rnd.IntN(20)
 	h.cfg.GapChunk = 1 + h.rnd.IntN(20)
 	h.cfg.PageLimit = 2 + h.rnd.IntN(10)

@@ -46,7 +46,7 @@ func (s *Shard) Stats() Stats {
 	}
 	for _, q := range s.queues {
 		for p := range q.counts {
-			st.Ready += q.counts[p]
+			st.Ready += q.counts[p] + q.asleep[p]
 			st.Backlog += q.waiting[p].rows
 		}
 		if slot := q.peek(); slot != nil && (st.OldestReady == 0 || slot.row.Key.FireTime < st.OldestReady) {
@@ -54,6 +54,18 @@ func (s *Shard) Stats() Stats {
 		}
 	}
 	return st
+}
+
+// Unsent returns how many claims of a worker it doesn't know of yet: they use up
+// credit that it thinks it still has.
+func (s *Shard) Unsent(worker WorkerKey) int {
+	n := 0
+	for slot := range s.running[worker] {
+		if slot.unsent {
+			n++
+		}
+	}
+	return n
 }
 
 // Running returns how many attempts of the shard run.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"container/heap"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -11,7 +12,9 @@ import (
 // that wait in the backlog.
 type queue struct {
 	ready   readyHeap
-	counts  [2]int // READY slots in memory by priority, also those that wait for their not-before
+	counts  [2]int // queued slots by priority
+	asleep  [2]int // slots that wait for their not-before, by priority
+	dead    int    // places in the heap whose slots have left
 	waiting [2]backlogStats
 }
 
@@ -67,7 +70,38 @@ func (h *readyHeap) Pop() any {
 // push adds a slot that may run now.
 func (q *queue) push(s *slotState) {
 	s.queued = true
+	q.counts[priorityOf(s.row.Trigger)]++
 	heap.Push(&q.ready, s)
+}
+
+// sleep counts a slot that waits for its not-before.
+func (q *queue) sleep(s *slotState) {
+	s.asleep = true
+	q.asleep[priorityOf(s.row.Trigger)]++
+}
+
+// minSweep is how many places of slots that have left there may be at least.
+const minSweep = 64
+
+// leave takes a slot out of the queue. Its place in the heap goes when it comes up,
+// or with all others of its kind once they are the most.
+func (q *queue) leave(s *slotState) {
+	p := priorityOf(s.row.Trigger)
+	if s.asleep {
+		s.asleep = false
+		q.asleep[p]--
+	}
+	if !s.queued {
+		return
+	}
+	s.queued = false
+	q.counts[p]--
+	q.dead++
+	if q.dead > minSweep && q.dead > len(q.ready)/2 {
+		q.ready = slices.DeleteFunc(q.ready, func(s *slotState) bool { return !s.queued })
+		heap.Init(&q.ready)
+		q.dead = 0
+	}
 }
 
 // peek returns the first slot that may run, or nil.
@@ -77,6 +111,7 @@ func (q *queue) peek() *slotState {
 			return s
 		}
 		heap.Pop(&q.ready)
+		q.dead--
 	}
 	return nil
 }

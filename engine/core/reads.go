@@ -3,6 +3,7 @@ package core
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -45,8 +46,9 @@ type readState struct {
 	endedJobs          []job.UID
 	// ended are the jobs that ended while something was being read: what comes back
 	// may not know of it.
-	ended map[job.UID]job.Instant
-	open  int // reads that aren't answered yet
+	ended   map[job.UID]job.Instant
+	endedAt job.Instant // when the newest ended
+	open    int         // reads that aren't answered yet
 }
 
 // Reads returns what the shard wants to read now. Every read is answered by one
@@ -56,8 +58,8 @@ func (s *Shard) Reads() []Read {
 	if s.inflight != nil || !s.opened {
 		return nil
 	}
-	if s.reads.open == 0 {
-		clear(s.reads.ended) // all of it is durable, and every read will see it
+	if s.reads.open == 0 && s.now.Sub(s.reads.endedAt) > endedMemory {
+		clear(s.reads.ended) // whatever is read or asked from now on knows of it
 	}
 	var reads []Read
 	if !s.reads.once && s.wantsOnce() {
@@ -95,12 +97,16 @@ func (s *Shard) Reads() []Read {
 	return reads
 }
 
+// endedMemory is longer than any call may take: it may have read its job before
+// that ended.
+const endedMemory = time.Minute
+
 // noteEnd remembers that a job ended, for what is being read.
 func (s *Shard) noteEnd(uid job.UID, at job.Instant) {
 	if s.reads.ended == nil {
 		s.reads.ended = map[job.UID]job.Instant{}
 	}
-	s.reads.ended[uid] = at
+	s.reads.ended[uid], s.reads.endedAt = at, s.now
 	for _, g := range s.gaps {
 		for i := range g.page {
 			s.patchEnd(&g.page[i])

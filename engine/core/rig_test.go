@@ -55,7 +55,7 @@ func (m *model) commit(b store.ShardBatch) (out store.ShardOutcome) {
 	}
 	lost := map[job.SlotKey]bool{}
 	for _, r := range b.Requests {
-		if old, ok := m.requests[r.Namespace+"/"+r.RequestID]; ok {
+		if old, ok := m.requests[r.Namespace+"/"+r.RequestID]; ok && old.Key != r.Key {
 			out.Requests[r.Namespace+"/"+r.RequestID] = old
 			lost[r.Key] = true
 			continue
@@ -233,7 +233,7 @@ func expected(t *testing.T, j job.Job, until job.Instant) []job.Instant {
 
 func (m *model) load() (o store.Owned, l store.Loaded) {
 	m.epoch++
-	oldest := job.MaxInstant
+	oldest := m.watermark
 	for _, g := range m.gaps {
 		l.Gaps = append(l.Gaps, g)
 		oldest = min(oldest, g.Cursor.FireTime)
@@ -348,6 +348,7 @@ type rig struct {
 	now     job.Instant
 	said    []Message
 	lastUID byte
+	room    func() int
 	hold    bool // batches stay under way
 	held    *Batch
 }
@@ -355,7 +356,7 @@ type rig struct {
 const t0 = 1_800_000_000 // Unix seconds
 
 func newRig(t *testing.T) *rig {
-	r := &rig{now: job.AtSecond(t0), workers: NewWorkers(), cfg: DefaultConfig(func() float64 { return 0 })}
+	r := &rig{now: job.AtSecond(t0), workers: NewWorkers(), room: func() int { return store.MaxBatchRows }, cfg: DefaultConfig(func() float64 { return 0 })}
 	r.model = newModel(t, r.now)
 	r.restart()
 	return r
@@ -400,7 +401,7 @@ func (r *rig) pump() {
 			for r.s.Dispatch(handler) {
 			}
 		}
-		b := r.s.Ready(r.now, store.MaxBatchRows)
+		b := r.s.Ready(r.now, r.room())
 		if b != nil && r.hold {
 			r.held = b
 			return

@@ -75,7 +75,8 @@ type slotState struct {
 	ended         []job.Attempt     // attempts that ended since, without ending the slot
 
 	timer    wheel.Timer
-	queued   bool
+	queued   bool // it is counted in its queue, and stands in the heap
+	asleep   bool // it is counted in its queue, and waits for its not-before
 	unsent   bool // claimed, but its worker doesn't know yet
 	attested bool // its worker is known to hold it
 	started  job.Instant
@@ -297,6 +298,7 @@ func (s *Shard) expire(t timer) {
 	case *slotState:
 		switch t.kind {
 		case timerReady:
+			s.queue(x.job.Handler).leave(x)
 			s.enqueue(x)
 		case timerTimeout:
 			s.timeOut(x)

@@ -20,12 +20,14 @@ func (s *Shard) enqueue(slot *slotState) {
 		return
 	}
 	q, p := s.queue(slot.job.Handler), priorityOf(slot.row.Trigger)
+	sleeps := slot.row.NotBefore > s.now
 	switch {
 	case slot.job.Quarantine != "":
 		return // waits until the job is looked at
-	case q.counts[p] > s.cfg.ReadyLimit, !slot.stored && q.waiting[p].due(s.now):
+	case sleeps && q.asleep[p] >= s.cfg.ReadyLimit, !sleeps && q.counts[p] >= s.cfg.ReadyLimit, !slot.stored && q.waiting[p].due(s.now):
 		s.displace(slot)
-	case slot.row.NotBefore > s.now:
+	case sleeps:
+		q.sleep(slot)
 		slot.timer = s.wheel.Add(slot.row.NotBefore.Milliseconds(), timer{timerReady, slot.ref})
 	case q.peek() != nil || !s.claim(slot):
 		q.push(slot)
@@ -55,7 +57,6 @@ func (s *Shard) claim(slot *slotState) bool {
 	if worker == nil {
 		return false
 	}
-	slot.queued = false
 	row := &slot.row
 	s.setState(slot, job.Running)
 	row.Attempt++
@@ -65,7 +66,6 @@ func (s *Shard) claim(slot *slotState) bool {
 	slot.started, slot.progress = 0, Progress{}
 	slot.unsent, slot.attested = true, true
 	s.startRunning(slot, worker.Key)
-	slot.timer = s.wheel.Add(row.Deadline.Add(s.cfg.TimeoutGrace).Milliseconds(), timer{timerTimeout, slot.ref})
 	slot.messages = append(slot.messages, Assign{
 		Worker: worker.Key, Token: s.token(slot), Job: &slot.job.Job, Trigger: row.Trigger, Failures: row.Failures,
 	})
@@ -86,13 +86,7 @@ func (s *Shard) setState(slot *slotState, next job.State) {
 		s.fault = fmt.Errorf("slot %s of job %s can't go from %v to %v", slot.row.Key.FireTime, slot.row.Key.UID, from, next)
 		return
 	}
-	q, p := s.queue(slot.job.Handler), priorityOf(slot.row.Trigger)
-	if from == job.Ready {
-		q.counts[p]--
-	}
-	if next == job.Ready {
-		q.counts[p]++
-	}
+	s.queue(slot.job.Handler).leave(slot)
 	s.wheel.Cancel(slot.timer)
 	slot.timer = 0
 	slot.row.State = next
@@ -380,7 +374,6 @@ func (s *Shard) acceptLate(slot *slotState, e Result) {
 	}
 	slot.messages = append(slot.messages, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
 	s.observe(slot, Observation{Kind: AttemptEnded, Outcome: end.outcome})
-	slot.queued = false
 	s.finish(slot, job.Succeeded)
 }
 
@@ -470,12 +463,25 @@ func (s *Shard) adopt(row job.Slot, j *job.Job, inBacklog bool) *slotState {
 func (s *Shard) cancel(slot *slotState, why string) {
 	row := &slot.row
 	if row.State == job.Running {
+		s.takeBack(slot)
 		s.stop(slot, StopCancelled)
 		row.Outcome = job.OutcomeCancelled
 	}
 	row.ErrorCode, row.ErrorText = "cancelled", why
-	slot.queued = false
 	s.finish(slot, job.Cancelled)
+}
+
+// takeBack drops an assignment that isn't in a batch yet: its worker need not hear
+// of it.
+func (s *Shard) takeBack(slot *slotState) {
+	slot.messages = slices.DeleteFunc(slot.messages, func(m Message) bool {
+		_, assigned := m.(Assign)
+		if assigned {
+			s.unsend([]Message{m})
+			slot.unsent = false
+		}
+		return assigned
+	})
 }
 
 // inOrder returns slots by key: what a shard does never depends on the order of a

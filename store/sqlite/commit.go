@@ -106,13 +106,14 @@ type shardTx struct {
 
 func (t *writeTx) applyShard(b *store.ShardBatch, out *store.ShardOutcome) error {
 	s := shardTx{writeTx: t, id: int64(b.Proof.Shard), out: out}
-	return errors.Join(
-		s.applyJobs(b),
-		s.applySlots(b),
-		s.applyQueues(b),
-		s.applyGaps(b),
-		s.applyShardRow(b),
-	)
+	for _, apply := range []func(*store.ShardBatch) error{s.applyJobs, s.applySlots, s.applyQueues, s.applyGaps, s.applyShardRow} {
+		// Nothing may run after a failure: a full disk ends the transaction by itself,
+		// and what came after would stand alone, without its fence.
+		if err := apply(b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // row runs a statement for a row of one job. A row that can't be stored names
@@ -245,7 +246,7 @@ func (s *shardTx) requestLost(b *store.ShardBatch, key job.SlotKey) bool {
 	}
 	for i := range b.Requests {
 		r := &b.Requests[i]
-		if _, lost := s.out.Requests[r.Namespace+"/"+r.RequestID]; lost && r.Key == key {
+		if earlier, lost := s.out.Requests[r.Namespace+"/"+r.RequestID]; lost && r.Key == key && earlier.Key != key {
 			return true
 		}
 	}

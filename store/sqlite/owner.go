@@ -141,7 +141,7 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 		}
 		rows, err := tx.QueryContext(ctx, `SELECT `+slotColumns+`, `+jobColumns+slotJoin+`
 			WHERE s.shard = ?1 AND s.fire_time >= (SELECT open_from FROM shards WHERE shard = ?1) AND s.state IN (1, 2)
-			AND NOT EXISTS (SELECT 1 FROM backlog b WHERE b.shard = s.shard AND b.waiting = 1 AND b.handler = j.handler AND b.uid = s.uid AND b.fire_time = s.fire_time)`, id)
+			AND NOT EXISTS (SELECT 1 FROM backlog b INDEXED BY backlog_slot WHERE b.shard = s.shard AND b.fire_time = s.fire_time AND b.uid = s.uid AND b.waiting = 1)`, id)
 		if l.Open, err = collect(rows, err, scanSlotOf); err != nil {
 			return err
 		}
@@ -160,18 +160,21 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 	return l, err
 }
 
-// recurring reads the live recurring jobs, and those that ended after the oldest
-// open gap's cursor: they may still owe slots. Jobs with an inbox row are left to
-// the inbox.
+// recurring reads the live recurring jobs, and those that ended after the watermark
+// or the oldest open gap's cursor: they may still owe slots. Jobs with an inbox row
+// are left to the inbox.
 func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]job.Job, error) {
 	const notInInbox = ` AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)`
 	rows, err := tx.QueryContext(ctx, `SELECT `+jobColumns+` FROM jobs j INDEXED BY jobs_recurring
 		WHERE j.shard = ? AND j.kind >= 3 AND j.ended_at IS NULL`+notInInbox, id)
 	jobs, err := collect(rows, err, scanJob)
-	if err != nil || len(open) == 0 {
-		return jobs, err
+	if err != nil {
+		return nil, err
 	}
-	oldest := open[0].Cursor.FireTime
+	var oldest job.Instant
+	if err := tx.QueryRowContext(ctx, `SELECT watermark FROM shards WHERE shard = ?`, id).Scan(&oldest); err != nil {
+		return nil, err
+	}
 	for _, g := range open {
 		oldest = min(oldest, g.Cursor.FireTime)
 	}

@@ -122,6 +122,8 @@ var schema = []string{
 		PRIMARY KEY (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid)
 	) STRICT, WITHOUT ROWID`,
 
+	`CREATE INDEX IF NOT EXISTS backlog_slot ON backlog (shard, fire_time, uid)`,
+
 	`CREATE TABLE IF NOT EXISTS dead_letters (
 		shard     INTEGER NOT NULL,
 		fire_time INTEGER NOT NULL,

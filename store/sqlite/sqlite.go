@@ -163,6 +163,9 @@ type writeTx struct {
 	ctx context.Context // of the transaction, which is shorter than any call
 	tx  *sql.Tx
 	db  *DB
+	// failed is the first failure. After it nothing runs: SQLite may have ended the
+	// transaction by itself, and a later statement would stand alone.
+	failed error
 }
 
 // exec runs a statement and returns how many rows it changed.
@@ -174,7 +177,11 @@ func (t *writeTx) exec(query string, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
-func (t *writeTx) run(query string, args ...any) (sql.Result, error) {
+func (t *writeTx) run(query string, args ...any) (r sql.Result, err error) {
+	if t.failed != nil {
+		return nil, t.failed
+	}
+	defer func() { t.failed = err }()
 	if s, ok := t.db.hot[query]; ok {
 		return t.tx.StmtContext(t.ctx, s).ExecContext(t.ctx, args...)
 	}

@@ -157,6 +157,21 @@ var commitTests = map[string]func(*testing.T, *world){
 			t.Error("the slot of the repeated request was made")
 		}
 	},
+	"of two equal requests in one batch the first wins": func(t *testing.T, w *world) {
+		j := w.recurring(1, "j")
+		w.create(j)
+		first, second := w.slot(&j, w.at+1), w.slot(&j, w.at+2)
+		request := func(s job.Slot) store.Request {
+			return store.Request{Namespace: "default", RequestID: "run", Hash: "h", Key: s.Key}
+		}
+		out := w.commit(1, store.ShardBatch{Slots: []job.Slot{first, second}, Requests: []store.Request{request(first), request(second)}})
+		if got := out.Requests["default/run"]; got.Key != first.Key {
+			t.Errorf("earlier request %+v, want the first slot", got)
+		}
+		if w.read(1, first.Key).State != job.Ready || w.read(1, second.Key).State != job.StateNone {
+			t.Error("the first slot was not made, or the second was")
+		}
+	},
 	"a gap moves from its cursor only": func(t *testing.T, w *world) {
 		gap := store.Gap{Key: store.GapKey{To: w.at + 9}, From: w.at, Cursor: job.SlotKey{FireTime: w.at}, MadeAt: w.at}
 		to := job.SlotKey{FireTime: w.at + 4, UID: w.uid()}

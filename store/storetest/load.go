@@ -30,7 +30,7 @@ var loadTests = map[string]func(*testing.T, *world){
 	"recurring jobs that live": func(t *testing.T, w *world) {
 		live, ended, once, elsewhere := w.recurring(1, "live"), w.recurring(1, "ended"), w.once(1, "once", w.at), w.recurring(2, "elsewhere")
 		w.create(live, ended, once, elsewhere)
-		w.commit(1, store.ShardBatch{Ends: []store.JobEnd{{UID: ended.UID, EndedAt: w.at}}})
+		w.commit(1, store.ShardBatch{Ends: []store.JobEnd{{UID: ended.UID, EndedAt: w.at}}, Watermark: w.at + 1})
 		if got := namesOf(w.load(1).Recurring); got != "live " {
 			t.Errorf("loaded %s", got)
 		}
@@ -39,8 +39,20 @@ var loadTests = map[string]func(*testing.T, *world){
 		before, after := w.recurring(1, "before"), w.recurring(1, "after")
 		w.create(before, after)
 		w.commit(1, store.ShardBatch{
-			Ends:    []store.JobEnd{{UID: before.UID, EndedAt: w.at - 1}, {UID: after.UID, EndedAt: w.at + 1}},
-			GapPuts: []store.Gap{{Key: store.GapKey{To: w.at + 9}, From: w.at, Cursor: job.SlotKey{FireTime: w.at}}},
+			Ends:      []store.JobEnd{{UID: before.UID, EndedAt: w.at - 1}, {UID: after.UID, EndedAt: w.at + 1}},
+			GapPuts:   []store.Gap{{Key: store.GapKey{To: w.at + 9}, From: w.at, Cursor: job.SlotKey{FireTime: w.at}}},
+			Watermark: w.at + 9,
+		})
+		if got := namesOf(w.load(1).Recurring); got != "after " {
+			t.Errorf("loaded %s", got)
+		}
+	},
+	"jobs that ended behind the watermark still count": func(t *testing.T, w *world) {
+		before, after := w.recurring(1, "before"), w.recurring(1, "after")
+		w.create(before, after)
+		w.commit(1, store.ShardBatch{
+			Ends:      []store.JobEnd{{UID: before.UID, EndedAt: w.at - 1}, {UID: after.UID, EndedAt: w.at + 1}},
+			Watermark: w.at,
 		})
 		if got := namesOf(w.load(1).Recurring); got != "after " {
 			t.Errorf("loaded %s", got)
