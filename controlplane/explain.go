@@ -152,6 +152,10 @@ func (e *explainer) waiting() {
 	case e.view.Workers == 0:
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_NO_WORKER_FOR_HANDLER, "Start a worker that registers it.",
 			"no live worker serves the handler %s", e.job.Handler)
+	case e.job.Quarantine != "":
+		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_JOB_QUARANTINED, "Delete the job and create it again.", "the job was set aside: %s", e.job.Quarantine)
+	case e.view.Free > 0:
+		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_WORKERS_FULL, "Ask again in a second.", "a worker of the handler %s has just become free", e.job.Handler)
 	default:
 		ahead := 0
 		if e.view.Slot != nil {

@@ -138,7 +138,7 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 	j.UID = job.UID(uuid.Must(uuid.NewV7()))
 	j.Shard = shard.Of(ns, j.Name, s.shards)
 	j.RequestHash = j.Hash() // before what depends on the time
-	if j.Schedule.Kind == job.KindInterval && j.Schedule.Anchor == 0 {
+	if j.Schedule.Kind == job.KindInterval && req.GetJob().GetSchedule().GetInterval().GetAnchor() == nil {
 		j.Schedule.Anchor = job.AtSecond(now().Seconds())
 	}
 	return j, nil
@@ -325,7 +325,7 @@ func (s jobService) PreviewSchedule(_ context.Context, req *carillonv1.PreviewSc
 	if err := v.err(); err != nil {
 		return nil, err
 	}
-	if spec.Kind == job.KindInterval && spec.Anchor == 0 {
+	if spec.Kind == job.KindInterval && req.GetSchedule().GetInterval().GetAnchor() == nil {
 		spec.Anchor = job.AtSecond(now().Seconds()) // as a create would choose it
 	}
 	from := now()

@@ -56,6 +56,7 @@ func TestRefusalsOverREST(t *testing.T) {
 		{"anchor with a fraction", create, body(`"schedule":{"interval":{"every":"60s","anchor":"2026-01-01T00:00:00.5Z"}}`), "INVALID_FIELD", "job.schedule.interval.anchor"},
 		{"once with a fraction", create, body(`"schedule":{"runAt":"2026-01-01T00:00:00.5Z"}`), "INVALID_FIELD", "job.schedule.run_at"},
 		{"once before 1970", create, body(`"schedule":{"runAt":"1969-12-31T23:59:59Z"}`), "INVALID_FIELD", "job.schedule.run_at"},
+		{"once at the epoch", create, body(`"schedule":{"runAt":"1970-01-01T00:00:00Z"}`), "INVALID_FIELD", "job.schedule.run_at"},
 		{"year 10000", create, body(`"schedule":{"runAt":"10000-01-01T00:00:00Z"}`), "MALFORMED_REQUEST", "schedule.runAt"},
 
 		// Durations and counts: what is not set has a default, zero and less is refused.

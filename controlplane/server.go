@@ -121,13 +121,10 @@ func (s *Server) Run(ctx context.Context) error {
 	<-failed.Done()
 	s.health.Shutdown()
 	stopNode()
-	err = errors.Join(s.stopHTTP(ctx, httpServer), wait(ctx, nodeEnd))
+	err = errors.Join(s.stopHTTP(ctx, httpServer), <-nodeEnd)
 	stopGRPC(grpcServer)
 	return errors.Join(err, group.Wait())
 }
-
-// wait waits for the node's end, which its own drain bounds.
-func wait(_ context.Context, end <-chan error) error { return <-end }
 
 // served takes the errors away that a stop causes.
 func served(err error) error {

@@ -243,6 +243,11 @@ func (s slotService) attempts(ctx context.Context, found *store.SlotOf) ([]job.A
 		return nil, err
 	}
 	newest := found.Slot.NewestAttempt()
+	if found.Slot.State == job.Succeeded {
+		// A success that came after its lease was lost stands in the slot; the attempt
+		// was recorded as lost before.
+		attempts = slices.DeleteFunc(attempts, func(a job.Attempt) bool { return a.Number == newest.Number })
+	}
 	recorded := slices.ContainsFunc(attempts, func(a job.Attempt) bool { return a.Number == newest.Number })
 	if newest.Number > 0 && !recorded {
 		attempts = append(attempts, newest)

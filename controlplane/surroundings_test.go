@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
@@ -90,6 +92,19 @@ func TestAnIntervalStaysOnItsGrid(t *testing.T) {
 		if at := slot.GetFireTime().AsTime(); at.Second()%2 != 1 || i > 0 && resp.GetSlots()[i-1].GetFireTime().AsTime().Sub(at) != 2*time.Second {
 			t.Errorf("slot %d at %s", i, at)
 		}
+	}
+}
+
+// The epoch is an anchor like any other, not the absence of one.
+func TestTheEpochIsAnAnchor(t *testing.T) {
+	s := newServer(t)
+	got := s.create(job("grid", "h", &carillonv1.Schedule{Kind: &carillonv1.Schedule_Interval{Interval: &carillonv1.IntervalSchedule{
+		Every: durationpb.New(time.Hour), Anchor: timestamppb.New(time.Unix(0, 0))}}}))
+	if a := got.GetSchedule().GetInterval().GetAnchor(); a == nil || a.AsTime().Unix() != 0 {
+		t.Errorf("the anchor 1970-01-01T00:00:00Z became %v", a)
+	}
+	if next := got.GetNextFireTime().AsTime(); !next.Equal(next.Truncate(time.Hour)) {
+		t.Errorf("the next fire time %s is not on the grid", next)
 	}
 }
 

@@ -44,9 +44,10 @@ func scheduleSpec(v *violations, field string, m *carillonv1.Schedule) job.Sched
 	case *carillonv1.Schedule_Immediate:
 		return job.Schedule{Kind: job.KindImmediate}
 	case *carillonv1.Schedule_RunAt:
+		before := len(v.fields)
 		at := wholeSecond(v, field+".run_at", kind.RunAt)
-		if at != 0 && at < job.AtSecond(0) {
-			v.add(field+".run_at", reasonInvalidField, "must be in the years 1970 to 9999")
+		if at <= 0 && len(v.fields) == before {
+			v.add(field+".run_at", reasonInvalidField, "must be after 1970-01-01T00:00:00Z")
 		}
 		return job.Schedule{Kind: job.KindOnce, At: at}
 	case *carillonv1.Schedule_Cron:

@@ -51,17 +51,17 @@ func (s workerService) Connect(stream carillonv1.WorkerService_ConnectServer) er
 	}
 	hello := first.GetHello()
 	w := newWorkerStream(core.WorkerKey{ID: hello.GetWorkerId(), Incarnation: hello.GetIncarnation()})
-	if err := s.join(ctx, w, first); err != nil {
-		return err
-	}
 	// The stream's own context is over when the worker goes, and the node must hear
-	// of it all the same.
+	// of it all the same, also if it goes in the middle of its hello.
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), disconnectWait)
 		defer cancel()
 		s.node.Disconnect(ctx, w.key, w)
 	}()
-	go func() { w.Close(s.receive(ctx, stream, w)) }()
+	if err := s.join(ctx, w, first); err != nil {
+		return err
+	}
+	go func() { w.Close(s.receiveSafely(ctx, stream, w)) }()
 	return w.sendAll(ctx, stream)
 }
 
@@ -150,6 +150,16 @@ func (s workerService) join(ctx context.Context, w *workerStream, first *carillo
 	return nil
 }
 
+// receiveSafely makes a panic of the receiver the end of its stream.
+func (s workerService) receiveSafely(ctx context.Context, stream carillonv1.WorkerService_ConnectServer, w *workerStream) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = s.panicked(ctx, carillonv1.WorkerService_Connect_FullMethodName, p)
+		}
+	}()
+	return s.receive(ctx, stream, w)
+}
+
 // receive reads the worker's messages until its stream ends.
 func (s workerService) receive(ctx context.Context, stream carillonv1.WorkerService_ConnectServer, w *workerStream) error {
 	for {
@@ -178,7 +188,7 @@ func (s workerService) receive(ctx context.Context, stream carillonv1.WorkerServ
 
 // report maps a worker's message.
 func (s workerService) report(req *carillonv1.ConnectRequest, key core.WorkerKey) (engine.Report, error) {
-	r := engine.Report{Heartbeat: req.GetHeartbeat() != nil, Credit: int(req.GetCredit()), Draining: req.GetDraining()}
+	r := engine.Report{Credit: int(req.GetCredit()), Draining: req.GetDraining()}
 	if req.GetCredit() < 0 {
 		return r, invalid("credit", reasonInvalidField, "must not be negative")
 	}
@@ -191,6 +201,9 @@ func (s workerService) report(req *carillonv1.ConnectRequest, key core.WorkerKey
 		return nil
 	}
 	for _, m := range req.GetStarted() {
+		if m.GetStartTime().CheckValid() != nil {
+			continue // a worker without a usable clock; its result says no more
+		}
 		if err := add("started", m.GetToken(), func(t core.Token) core.Event {
 			return core.Started{Worker: key, Token: t, At: instant(m.GetStartTime())}
 		}); err != nil {

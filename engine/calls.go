@@ -34,10 +34,23 @@ func (n *Node) call(ctx context.Context, id shard.ID, event func(tag uint64) cor
 	case r := <-reply:
 		return r, r.Err
 	case <-ctx.Done():
+		n.forget(ctx, reply)
 		return core.Reply{}, ctx.Err()
 	case <-n.stopped:
 		return core.Reply{}, ErrStopping
 	}
+}
+
+// forget takes a call that gave up out of those that wait.
+func (n *Node) forget(ctx context.Context, reply chan core.Reply) {
+	// An error means that the loop has ended, and the call with it.
+	_ = n.post(context.WithoutCancel(ctx), func(l *loop) {
+		for tag, c := range l.calls {
+			if c.reply == reply {
+				delete(l.calls, tag)
+			}
+		}
+	})
 }
 
 // Create stores a job and returns it, or the job that has its name or request id.

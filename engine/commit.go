@@ -65,6 +65,9 @@ func (l *loop) finishGroup(g *group) {
 	}
 	for _, m := range g.members {
 		if l.shards[m.shard.Proof().Shard] == m.shard {
+			if !m.shard.Live() {
+				l.workers.OfferAll() // it becomes live now, and may have what workers wait for
+			}
 			l.step(m.shard, core.Committed{Outcome: m.outcome, Refused: m.refused})
 		}
 	}
@@ -165,19 +168,27 @@ func (g *group) without(err error) bool {
 	case errors.As(err, &refused):
 		for _, m := range g.members {
 			if m.rows.Proof.Shard == refused.Shard {
-				if _, again := m.refused[refused.UID]; again {
-					return false
-				}
-				if m.refused == nil {
-					m.refused = map[job.UID]error{}
-				}
-				m.refused[refused.UID] = refused
-				m.rows = m.rows.Without(refused.UID)
+				return m.without(refused)
 			}
 		}
-		return true
 	}
 	return false
+}
+
+// without takes a job's rows out. If they are refused again, it is an event that
+// can't be stored: events are for people, and worth less than the rest.
+func (m *member) without(refused *store.RefusedError) bool {
+	if _, again := m.refused[refused.UID]; again {
+		had := len(m.rows.Events)
+		m.rows.Events = nil
+		return had > 0
+	}
+	if m.refused == nil {
+		m.refused = map[job.UID]error{}
+	}
+	m.refused[refused.UID] = refused
+	m.rows = m.rows.Without(refused.UID)
+	return true
 }
 
 func (g *group) dropShards(ids []shard.ID) {

@@ -143,7 +143,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop()
 	group, work := errgroup.WithContext(work)
 	changes := make(chan coordinator.Change)
-	l := newLoop(n, work)
+	l := newLoop(n)
 	group.Go(func() error { return n.coord.Run(work, changes) })
 	group.Go(func() error { return l.loadAll(work, changes) })
 	group.Go(func() error { return l.commitAll(work) })

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,21 +20,41 @@ type loadJob struct {
 	id    shard.ID
 	claim store.Claim
 	proof shard.Proof
+	owned store.Owned   // taken, but not loaded yet
+	delay time.Duration // before the first try
 }
 
 // loadAll is the loader: it follows the coordinator, and loads one shard after
 // the other, each of which fires as soon as it is loaded.
+//
+// A shard that can't be loaded at the moment goes behind all others.
 func (l *loop) loadAll(ctx context.Context, changes <-chan coordinator.Change) error {
+	var failed []loadJob
+	retry := time.NewTicker(loadRetryEvery)
+	defer retry.Stop()
+	try := func(j loadJob) {
+		if again, done := l.load(ctx, j); !done {
+			failed = append(failed, again)
+		}
+	}
 	for {
 		select {
 		case c := <-changes:
+			// What was tried before this change is out of date.
+			failed = slices.DeleteFunc(failed, func(j loadJob) bool { return j.id == c.Shard })
 			if !c.Mine {
 				l.release(ctx, c.Shard)
 				continue
 			}
-			l.load(ctx, loadJob{id: c.Shard, claim: store.Claim{Shard: c.Shard, Node: l.cfg.ID, Gen: c.Gen, Rev: c.Rev}})
+			try(loadJob{id: c.Shard, claim: store.Claim{Shard: c.Shard, Node: l.cfg.ID, Gen: c.Gen, Rev: c.Rev}})
 		case j := <-l.loads:
-			l.load(ctx, j)
+			try(j)
+		case <-retry.C:
+			again := failed
+			failed = nil
+			for _, j := range again {
+				try(j)
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -45,47 +66,70 @@ func (l *loop) release(ctx context.Context, id shard.ID) {
 	_ = l.node.post(ctx, func(l *loop) { l.drop(id) })
 }
 
-// load takes a shard over and hands it to the loop. It tries again while the
-// database can't be reached, and gives up if somebody else is the owner.
-func (l *loop) load(ctx context.Context, j loadJob) {
-	backoff := minBackoff
-	for ctx.Err() == nil {
-		owned, loaded, err := l.tryLoad(ctx, j)
-		if err == nil {
-			_ = l.node.post(ctx, func(l *loop) { // fails only if the loop has ended
-				l.wake()
-				l.add(core.New(l.cfg.Core, owned, loaded, l.workers, l.now))
-			})
-			return
-		}
-		fenced := (*store.FencedError)(nil)
-		if errors.Is(err, store.ErrSuperseded) || errors.As(err, &fenced) {
-			l.cfg.Log.Error("a shard belongs to another owner", "shard", j.id, "error", err)
-			l.cfg.Observer.FenceLost()
-			return
-		}
-		l.cfg.Log.Error("loading a shard failed; it is tried again", "shard", j.id, "error", err)
+// loadRetryEvery is how often shards that could not be loaded are tried again.
+const loadRetryEvery = 500 * time.Millisecond
+
+// loadTimeout bounds one try to load a shard, which may be large.
+const loadTimeout = 2 * time.Minute
+
+// load takes a shard over and hands it to the loop. It gives up if somebody else is
+// the owner; done is false if the shard is to be tried again, as far as it came.
+func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
+	if j.delay > 0 {
 		select {
-		case <-time.After(backoff):
+		case <-time.After(j.delay):
 		case <-ctx.Done():
 		}
-		backoff = min(backoff*2, maxBackoff)
+		j.delay = 0
 	}
+	loaded, err := l.tryLoad(ctx, &j)
+	switch {
+	case err == nil:
+		_ = l.node.post(ctx, func(l *loop) { // fails only if the loop has ended
+			l.wake()
+			l.claims[j.id] = j.claim
+			l.add(core.New(l.cfg.Core, j.owned, loaded, l.workers, l.now))
+		})
+		return j, true
+	case ctx.Err() != nil:
+		return j, true
+	case errors.Is(err, store.ErrSuperseded):
+		l.cfg.Log.Error("a shard belongs to another owner", "shard", j.id, "error", err)
+		l.cfg.Observer.FenceLost()
+		return j, true
+	}
+	l.cfg.Log.Error("loading a shard failed; it is tried again", "shard", j.id, "error", err)
+	return j, false
 }
 
-func (l *loop) tryLoad(ctx context.Context, j loadJob) (store.Owned, store.Loaded, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.CommitTimeout)
+// tryLoad takes a shard over, if that isn't done, and loads it.
+func (l *loop) tryLoad(ctx context.Context, j *loadJob) (store.Loaded, error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	take := func() (store.Owned, error) { return l.node.store.TakeOver(ctx, j.claim) }
+	if j.owned.Proof.Epoch == 0 {
+		if err := l.take(ctx, j); err != nil {
+			return store.Loaded{}, err
+		}
+	}
+	loaded, err := l.node.store.Load(ctx, j.owned.Proof)
+	if fenced := (*store.FencedError)(nil); errors.As(err, &fenced) {
+		j.owned, j.proof = store.Owned{}, shard.Proof{} // ask again whose it is
+	}
+	return loaded, err
+}
+
+// take raises the epoch of a shard: by a reload in place, or by the claim. A reload
+// whose answer was lost is refused the second time; the claim then tells whether
+// the shard is still this node's.
+func (l *loop) take(ctx context.Context, j *loadJob) (err error) {
 	if j.proof.Epoch != 0 {
-		take = func() (store.Owned, error) { return l.node.store.Reload(ctx, j.proof) }
+		j.owned, err = l.node.store.Reload(ctx, j.proof)
+		if fenced := (*store.FencedError)(nil); !errors.As(err, &fenced) {
+			return err
+		}
 	}
-	owned, err := take()
-	if err != nil {
-		return owned, store.Loaded{}, err
-	}
-	loaded, err := l.node.store.Load(ctx, owned.Proof)
-	return owned, loaded, err
+	j.owned, err = l.node.store.TakeOver(ctx, j.claim)
+	return err
 }
 
 // readJob is a read that a shard asked for, or a look at all inboxes.

@@ -22,8 +22,8 @@ type loop struct {
 	workers *core.Workers
 	streams map[string]*session // by worker id
 	calls   map[uint64]call
+	claims  map[shard.ID]store.Claim // under which this node took its shards
 	lastTag uint64
-	offered map[string]bool // handlers for which credit came in
 	outgo   map[*session][]core.Message
 
 	commits   chan *group
@@ -32,6 +32,7 @@ type loop struct {
 	reads     chan readJob
 	unread    []readJob // wait for a reader: the loop itself never waits for one
 	loads     chan loadJob
+	unloaded  []loadJob // wait for the loader
 
 	now       job.Instant
 	leasesAt  job.Instant // when leases are looked at next
@@ -46,19 +47,20 @@ const (
 	leaseCheckEvery = 250 * time.Millisecond
 	inboxEvery      = time.Second
 	maxSleep        = time.Second
-	commitPoll      = 10 * time.Millisecond
+	// reloadDelay keeps a shard that makes false steps from being loaded in a circle.
+	reloadDelay = time.Second
 	// maxRequestsPerTurn bounds how many requests are taken before timers and
 	// commits get their turn.
 	maxRequestsPerTurn = 256
 )
 
-func newLoop(n *Node, _ context.Context) *loop {
+func newLoop(n *Node) *loop {
 	return &loop{
 		node: n, cfg: &n.cfg,
 		shards: map[shard.ID]*core.Shard{}, workers: core.NewWorkers(), streams: map[string]*session{},
-		calls: map[uint64]call{}, offered: map[string]bool{}, outgo: map[*session][]core.Message{},
-		commits: make(chan *group), committed: make(chan *group, 1),
-		reads: make(chan readJob), loads: make(chan loadJob, n.cfg.Shards*2),
+		calls: map[uint64]call{}, claims: map[shard.ID]store.Claim{}, outgo: map[*session][]core.Message{},
+		commits: make(chan *group, 1), committed: make(chan *group, 1),
+		reads: make(chan readJob), loads: make(chan loadJob),
 	}
 }
 
@@ -72,12 +74,16 @@ func (l *loop) run(ctx, work context.Context) error {
 	var deadline <-chan time.Time
 	for {
 		readers, read := l.nextRead()
+		loader, load := l.nextLoad()
 		select {
 		case r := <-l.node.requests:
 			l.wake()
 			l.serve(r)
 		case readers <- read:
 			l.unread = l.unread[1:]
+			continue
+		case loader <- load:
+			l.unloaded = l.unloaded[1:]
 			continue
 		case g := <-l.committed:
 			l.wake()
@@ -114,6 +120,14 @@ func (l *loop) nextRead() (chan<- readJob, readJob) {
 	return l.reads, l.unread[0]
 }
 
+// nextLoad returns a channel only if there is something to load.
+func (l *loop) nextLoad() (chan<- loadJob, loadJob) {
+	if len(l.unloaded) == 0 {
+		return nil, loadJob{}
+	}
+	return l.loads, l.unloaded[0]
+}
+
 // wake notes the time. A loop that was stalled has not heard its workers: all of
 // them get a new lease before anyone is judged.
 func (l *loop) wake() {
@@ -144,7 +158,7 @@ func (l *loop) turnOnce() {
 	l.expireLeases()
 	l.askInboxes()
 	for _, id := range l.order {
-		if s := l.shards[id]; s.NextWake() <= l.now {
+		if s := l.shards[id]; s != nil && s.NextWake() <= l.now {
 			l.step(s, core.Tick{})
 		}
 	}
@@ -157,18 +171,17 @@ func (l *loop) turnOnce() {
 // sleep returns how long nothing will be due.
 func (l *loop) sleep() time.Duration {
 	wake := l.now.Add(maxSleep)
-	for _, id := range l.order {
-		s := l.shards[id]
-		wake = min(wake, s.NextWake())
-		if l.inflight == nil && s.HasPending() {
-			wake = l.now // what came up while this turn's messages were delivered
+	if l.inflight == nil { // else the commit's end wakes the loop, and nothing can leave before
+		for _, id := range l.order {
+			s := l.shards[id]
+			wake = min(wake, s.NextWake())
+			if s.HasPending() {
+				wake = l.now // what came up while this turn's messages were delivered
+			}
 		}
 	}
 	if len(l.workers.All()) > 0 {
 		wake = min(wake, max(l.leasesAt, l.now))
-	}
-	if l.inflight != nil {
-		wake = max(wake, l.now.Add(commitPoll)) // the commit's end wakes the loop
 	}
 	l.plannedAt = max(wake, l.now)
 	// A wall clock that was set back must not make the loop sleep until the old time.
@@ -182,7 +195,7 @@ func (l *loop) step(s *core.Shard, e core.Event) {
 	if err := s.Fault(); err != nil {
 		l.cfg.Log.Error("a shard made a false step and is loaded anew", "shard", s.Proof().Shard, "error", err)
 		l.drop(s.Proof().Shard)
-		l.loads <- loadJob{id: s.Proof().Shard, proof: s.Proof()}
+		l.unloaded = append(l.unloaded, loadJob{id: s.Proof().Shard, claim: l.claims[s.Proof().Shard], proof: s.Proof(), delay: reloadDelay})
 	}
 }
 
@@ -253,8 +266,7 @@ func (l *loop) undeliverable(messages []core.Message) {
 
 // dispatch gives new credit to waiting slots, one for each shard in turn.
 func (l *loop) dispatch() {
-	for handler := range l.offered {
-		delete(l.offered, handler)
+	for _, handler := range l.workers.Offered() {
 		l.dispatchHandler(handler)
 	}
 }
@@ -265,7 +277,7 @@ func (l *loop) dispatchHandler(handler string) {
 			return
 		}
 		l.turn = (l.turn + 1) % len(l.order)
-		if l.shards[l.order[l.turn]].Dispatch(handler) {
+		if s := l.shards[l.order[l.turn]]; s.Dispatch(handler) {
 			idle = 0
 		} else {
 			idle++
@@ -337,7 +349,7 @@ func (l *loop) resolve(sess *session, s *core.Shard) {
 }
 
 func (l *loop) reorder() {
-	l.order = l.order[:0]
+	l.order = make([]shard.ID, 0, len(l.shards)) // somebody may be going through the old one
 	for id := range shard.ID(l.cfg.Shards) {
 		if l.shards[id] != nil {
 			l.order = append(l.order, id)

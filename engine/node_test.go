@@ -29,9 +29,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const shards = 4
 
-// faulty is a store whose commits can be made to fail.
+// faulty is a store whose commits and loads can be made to fail.
 type faulty struct {
 	*sqlite.DB
+	loads         atomic.Int32 // how many loads fail
 	before, after atomic.Int32 // how many commits fail without, and with effect
 	tries         atomic.Int32
 }
@@ -46,6 +47,13 @@ func (f *faulty) Commit(ctx context.Context, b store.Batch) (store.Outcome, erro
 		return store.Outcome{}, fmt.Errorf("injected after: %w", store.ErrUnavailable)
 	}
 	return out, err
+}
+
+func (f *faulty) Load(ctx context.Context, p shard.Proof) (store.Loaded, error) {
+	if f.loads.Add(-1) >= 0 {
+		return store.Loaded{}, fmt.Errorf("injected load: %w", store.ErrUnavailable)
+	}
+	return f.DB.Load(ctx, p)
 }
 
 // rig is a node on a database, in the time of a synctest bubble.
@@ -64,8 +72,19 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// start runs a node, after a stop on what it left.
+// start runs a node, after a stop on what it left, and waits until it has loaded
+// all shards.
 func (r *rig) start() {
+	r.t.Helper()
+	r.begin(func(*faulty) {})
+	time.Sleep(time.Second) // of the bubble
+	if st, err := r.node.Stats(r.t.Context()); err != nil || st.Owned != shards {
+		r.t.Fatalf("%+v, %v after a second", st, err)
+	}
+}
+
+// begin is start with a store that fails from the first, and without the wait.
+func (r *rig) begin(fail func(*faulty)) {
 	r.t.Helper()
 	db, err := sqlite.Open(r.t.Context(), r.path)
 	r.must(err)
@@ -74,6 +93,7 @@ func (r *rig) start() {
 	rev, err := db.NextRevision(r.t.Context())
 	r.must(err)
 	r.db = &faulty{DB: db}
+	fail(r.db)
 	cfg := engine.DefaultConfig("test", shards)
 	cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	r.node = engine.New(cfg, r.db, solo.New(shards, rev))
@@ -85,10 +105,6 @@ func (r *rig) start() {
 		r.must(<-end)
 		r.must(db.Close())
 		r.stop = func() {}
-	}
-	time.Sleep(time.Second) // of the bubble: all shards are loaded
-	if st, err := r.node.Stats(r.t.Context()); err != nil || st.Owned != shards {
-		r.t.Fatalf("%+v, %v after a second", st, err)
 	}
 }
 
@@ -176,8 +192,14 @@ type stream struct {
 
 func (r *rig) join(outcome job.Outcome, held ...core.Token) *stream {
 	r.t.Helper()
+	return r.joinOf(1000, outcome, held...)
+}
+
+// joinOf is join of a worker of a capacity.
+func (r *rig) joinOf(capacity int, outcome job.Outcome, held ...core.Token) *stream {
+	r.t.Helper()
 	w := &stream{node: r.node, key: core.WorkerKey{ID: "w", Incarnation: "1"}, outcome: outcome}
-	_, err := r.node.Connect(r.t.Context(), engine.Hello{Worker: w.key, Handlers: []string{"h"}, Capacity: 1000, Credit: 1000 - len(held), Held: held}, w)
+	_, err := r.node.Connect(r.t.Context(), engine.Hello{Worker: w.key, Handlers: []string{"h"}, Capacity: capacity, Credit: capacity - len(held), Held: held}, w)
 	r.must(err)
 	return w
 }
@@ -222,7 +244,7 @@ func (w *stream) report(a core.Assign) error {
 func (w *stream) beat(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(2 * time.Second)
-		if w.node.Report(context.Background(), w.key, w, engine.Report{Heartbeat: true}) != nil {
+		if w.node.Report(context.Background(), w.key, w, engine.Report{}) != nil {
 			return
 		}
 	}

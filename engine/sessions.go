@@ -52,7 +52,7 @@ const (
 func (n *Node) Connect(ctx context.Context, h Hello, stream Stream) ([]Verdict, error) {
 	done := make(chan []Verdict, 1)
 	err := n.post(ctx, func(l *loop) {
-		if l.draining {
+		if l.draining || ctx.Err() != nil {
 			done <- nil
 			return
 		}
@@ -88,11 +88,10 @@ func (l *loop) connect(h Hello, stream Stream) []Verdict {
 	// A result may save work that the credit would begin again: results come first.
 	l.apply(h.Report.Events)
 	l.lost(h.Worker, holds, false)
-	worker := l.workers.Join(h.Worker, h.Handlers, h.Capacity, h.Credit, l.now.Add(l.cfg.Core.Lease))
+	// What is claimed for it and not sent yet uses up credit that it still counts.
+	credit := max(h.Credit-l.unsent(h.Worker), 0)
+	worker := l.workers.Join(h.Worker, h.Handlers, h.Capacity, credit, l.now.Add(l.cfg.Core.Lease))
 	l.credit(worker, h.Report)
-	for _, handler := range h.Handlers {
-		l.offered[handler] = true
-	}
 	verdicts := make([]Verdict, len(h.Held))
 	for i, t := range h.Held {
 		verdicts[i] = l.attest(h.Worker, t)
@@ -101,6 +100,14 @@ func (l *loop) connect(h Hello, stream Stream) []Verdict {
 		}
 	}
 	return verdicts
+}
+
+func (l *loop) unsent(worker core.WorkerKey) int {
+	n := 0
+	for _, s := range l.shards {
+		n += s.Unsent(worker)
+	}
+	return n
 }
 
 func (l *loop) attest(worker core.WorkerKey, t core.Token) Verdict {
@@ -117,6 +124,9 @@ func (l *loop) attest(worker core.WorkerKey, t core.Token) Verdict {
 // lost tells all shards that a worker holds nothing but what is listed.
 func (l *loop) lost(worker core.WorkerKey, holds map[job.SlotKey]int32, expired bool) {
 	for _, id := range l.order {
+		if l.shards[id] == nil {
+			continue // dropped in this very pass
+		}
 		l.step(l.shards[id], core.WorkerLost{Worker: worker, Holds: holds, Expired: expired})
 	}
 }
@@ -131,10 +141,9 @@ func (l *loop) current(key core.WorkerKey, stream Stream) *core.Worker {
 
 // Report is what one message of a worker says.
 type Report struct {
-	Heartbeat bool
-	Events    []ShardEvent
-	Credit    int
-	Draining  bool
+	Events   []ShardEvent
+	Credit   int
+	Draining bool
 }
 
 // ShardEvent is an event for one shard.
@@ -187,9 +196,6 @@ func (l *loop) credit(worker *core.Worker, r Report) {
 		l.workers.Silence(worker)
 	} else if r.Credit > 0 && !worker.Draining {
 		l.workers.AddCredit(worker, r.Credit)
-		for _, handler := range worker.Handlers {
-			l.offered[handler] = true
-		}
 	}
 }
 

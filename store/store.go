@@ -233,7 +233,6 @@ type EventKind string
 // The kinds of events.
 const (
 	EventShardTaken      EventKind = "shard_taken"
-	EventGapOpened       EventKind = "gap_opened"
 	EventGapClosed       EventKind = "gap_closed"
 	EventDeadLetter      EventKind = "dead_letter"
 	EventLateResult      EventKind = "late_result_refused"

@@ -242,7 +242,7 @@ func (l *loop) received(s *session, m *carillonv1.ConnectResponse) {
 		l.cancelled(c)
 	}
 	for _, a := range m.GetAssignments() {
-		s.granted--
+		s.granted = max(0, s.granted-1) // one that was not granted must not bring another
 		l.assigned(a)
 	}
 	if m.GetDraining() {

@@ -418,6 +418,32 @@ func TestBeyondCapacityIsHandedBack(t *testing.T) {
 	})
 }
 
+// A node that thinks a worker has one credit too many is not told of another one
+// with each assignment that is handed back: the two would play ball for ever.
+func TestHandingBackSettlesTheCredit(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := n.dial(Capacity(1))
+		Handle(w, "h", obey)
+		n.run(w)
+		s := n.stream()
+		s.assign(job(1, "h", ""))
+		pass(time.Second)
+		s.set(func(s *nodeStream) { s.credit = 1 })
+		bounces := 0
+		for i := range 50 {
+			if c, _ := s.accounts(); c < 1 {
+				break
+			}
+			s.assign(job(2+i, "h", ""))
+			pass(10 * time.Millisecond)
+			bounces++
+		}
+		if bounces == 0 || bounces > 2 {
+			t.Errorf("%d assignments bounced off a full worker", bounces)
+		}
+	})
+}
+
 func TestProgressIsCoalesced(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		w := n.dial()

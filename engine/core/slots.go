@@ -34,12 +34,6 @@ func (s *Shard) enqueue(slot *slotState) {
 	}
 }
 
-// Waiting reports whether a slot of the handler waits for a worker.
-func (s *Shard) Waiting(handler string) bool {
-	q := s.queues[handler]
-	return q != nil && q.peek() != nil
-}
-
 // Dispatch claims the first waiting slot of a handler for a worker with credit.
 func (s *Shard) Dispatch(handler string) bool {
 	q := s.queues[handler]

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -13,6 +14,9 @@ type Workers struct {
 	byID   map[string]*Worker
 	pools  map[string]*pool
 	paused bool
+	// offered are the handlers for which credit came in: what waits for them is to be
+	// dispatched.
+	offered map[string]bool
 }
 
 // Worker is one connected, or lately connected, worker.
@@ -24,6 +28,7 @@ type Worker struct {
 	Draining   bool
 	credit     int
 	pools      []*pool
+	registry   *Workers
 }
 
 // pool is the workers of one handler.
@@ -35,14 +40,14 @@ type pool struct {
 
 // NewWorkers returns an empty registry.
 func NewWorkers() *Workers {
-	return &Workers{byID: map[string]*Worker{}, pools: map[string]*pool{}}
+	return &Workers{byID: map[string]*Worker{}, pools: map[string]*pool{}, offered: map[string]bool{}}
 }
 
 // Join adds a worker, or takes it back after a broken stream, with the credit
 // that it says it has.
 func (w *Workers) Join(key WorkerKey, handlers []string, capacity, credit int, leaseUntil job.Instant) *Worker {
 	w.Remove(key.ID)
-	worker := &Worker{Key: key, Handlers: handlers, Capacity: capacity, LeaseUntil: leaseUntil}
+	worker := &Worker{Key: key, Handlers: handlers, Capacity: capacity, LeaseUntil: leaseUntil, registry: w}
 	for _, h := range handlers {
 		p := w.pools[h]
 		if p == nil {
@@ -107,6 +112,23 @@ func (w *Workers) Serving(handler string) (workers, free int) {
 	return 0, 0
 }
 
+// Offered returns the handlers for which credit came in since the last call.
+func (w *Workers) Offered() []string {
+	handlers := slices.Sorted(maps.Keys(w.offered))
+	clear(w.offered)
+	return handlers
+}
+
+// OfferAll has everything dispatched that waits, for a shard that has just become
+// live.
+func (w *Workers) OfferAll() {
+	for handler, p := range w.pools {
+		if p.free > 0 {
+			w.offered[handler] = true
+		}
+	}
+}
+
 // take uses up one credit of a worker that serves the handler, going round among
 // them. It returns nil if there is none.
 func (w *Workers) take(handler string) *Worker {
@@ -127,6 +149,11 @@ func (w *Workers) take(handler string) *Worker {
 
 // addCredit changes the credit and keeps the pools' counts of free workers true.
 func (w *Worker) addCredit(n int) {
+	if n > 0 {
+		for _, h := range w.Handlers {
+			w.registry.offered[h] = true
+		}
+	}
 	had := w.credit > 0
 	w.credit += n
 	if has := w.credit > 0; has != had {
