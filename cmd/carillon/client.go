@@ -149,8 +149,13 @@ func timeCell(t *timestamppb.Timestamp) string {
 	return t.AsTime().UTC().Format(time.RFC3339Nano)
 }
 
-// short takes the prefix of an enum's names away.
-func short(name, prefix string) string { return strings.TrimPrefix(name, prefix) }
+// short takes the prefix of an enum's names away; what is unspecified is empty.
+func short(name, prefix string) string {
+	if name = strings.TrimPrefix(name, prefix); name != "UNSPECIFIED" {
+		return name
+	}
+	return ""
+}
 
 // lastPart is the last part of a resource name.
 func lastPart(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }

@@ -520,6 +520,7 @@ func TestTheCommandLine(t *testing.T) {
 		{"job get nightly -o json", 0, `"params":{"big":9007199254740993}`},
 		{"job list", 0, "nightly"},
 		{"job run nightly --request-id r1 -o json", 0, `"trigger":"SLOT_TRIGGER_MANUAL"`},
+		{"job run nightly --request-id r2", 0, "MANUAL"},
 		{"why nightly/20400101T020000Z", 0, "NOT_DUE"},
 		{"why nobody", 2, "NOT_FOUND"},
 		{"job create stuck --handler nobody --now --allow-unregistered", 0, "COMPLETED"},
@@ -545,6 +546,9 @@ func TestTheCommandLine(t *testing.T) {
 		out, code := run(t, d.grpc, args...)
 		if code != c.code || !strings.Contains(out, c.says) {
 			t.Errorf("%s: exit %d, want %d and %q:\n%s", c.args, code, c.code, c.says, out)
+		}
+		if strings.Contains(out, "UNSPECIFIED") && !strings.Contains(c.args, "-o json") {
+			t.Errorf("%s: a table says UNSPECIFIED:\n%s", c.args, out)
 		}
 		if strings.Contains(c.args, "-o json") && code != 2 && !json.Valid([]byte(out)) {
 			t.Errorf("%s: not JSON: %s", c.args, out)
