@@ -25,7 +25,8 @@ demo: build ## Run jobs, kill the server, watch it make up for what was missed (
 	$(BIN)/demo --carillon $(BIN)/carillon
 
 .PHONY: test
-test: ## Run all tests; those of concurrent packages with the race detector.
+test: ## Run all tests; those of concurrent packages with the race detector. Installs PostgreSQL if it is missing.
+	store/cockroach/pgtest/install.sh
 	$(GO) build -o $(BIN)/testgate ./internal/testgate
 	$(GO) test -json -timeout 10m $$($(GO) list ./... | grep -v -F -x -f <($(GO) list $(RACE))) | $(BIN)/testgate
 	$(GO) test -json -timeout 10m -race $(RACE) | $(BIN)/testgate

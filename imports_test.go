@@ -28,12 +28,15 @@ var law = map[string]struct {
 	"job":          {ours: []string{"job/schedule", "shard"}},
 
 	// Contracts, and the adapters that keep them.
-	"store":            {ours: []string{"job", "shard"}},
-	"store/storetest":  {ours: []string{"store", "job", "job/schedule", "shard"}, others: []string{"github.com/google/go-cmp"}},
-	"store/storekit":   {ours: []string{"store", "job", "shard"}},
-	"store/sqlite":     {ours: []string{"store", "store/storekit", "job", "shard"}, others: []string{"modernc.org/sqlite"}},
-	"coordinator":      {ours: []string{"shard"}},
-	"coordinator/solo": {ours: []string{"coordinator", "shard"}},
+	"store":           {ours: []string{"job", "shard"}},
+	"store/storetest": {ours: []string{"store", "job", "job/schedule", "shard"}, others: []string{"github.com/google/go-cmp"}},
+	"store/storekit":  {ours: []string{"store", "job", "shard"}},
+	"store/sqlite":    {ours: []string{"store", "store/storekit", "job", "shard"}, others: []string{"modernc.org/sqlite"}},
+	"store/cockroach": {ours: []string{"store", "store/storekit", "job", "shard"}, others: []string{"github.com/jackc/pgx/v5",
+		"github.com/cockroachdb/cockroach-go/v2", "github.com/pressly/goose/v3"}},
+	"store/cockroach/pgtest": {others: []string{"github.com/jackc/pgx/v5"}},
+	"coordinator":            {ours: []string{"shard"}},
+	"coordinator/solo":       {ours: []string{"coordinator", "shard"}},
 
 	// The heart.
 	"engine/wheel": {},

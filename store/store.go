@@ -128,6 +128,43 @@ func (s ShardBatch) Without(uid job.UID) ShardBatch {
 	return s
 }
 
+// Jobs lists the jobs that have rows in s, some of them more than once.
+func (s *ShardBatch) Jobs() []job.UID {
+	var uids []job.UID
+	add := func(uid job.UID) { uids = append(uids, uid) }
+	for i := range s.Creates {
+		add(s.Creates[i].Job.UID)
+	}
+	for _, r := range s.Ends {
+		add(r.UID)
+	}
+	for _, r := range s.Quarantines {
+		add(r.UID)
+	}
+	for i := range s.Requests {
+		add(s.Requests[i].Key.UID)
+	}
+	for i := range s.Slots {
+		add(s.Slots[i].Key.UID)
+	}
+	for i := range s.Updates {
+		add(s.Updates[i].Slot.Key.UID)
+	}
+	for i := range s.Attempts {
+		add(s.Attempts[i].Key.UID)
+	}
+	for _, r := range s.Lates {
+		add(r.Key.UID)
+	}
+	for _, r := range s.BacklogPuts {
+		add(r.Key.Slot.UID)
+	}
+	for _, r := range s.DeadPuts {
+		add(r.Key.UID)
+	}
+	return uids
+}
+
 func reject[T any](rows []T, match func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(rows), match)
 }
@@ -351,7 +388,7 @@ type Loader interface {
 	OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, until job.Instant, limit int) ([]job.Job, error)
 	// Waiting reads waiting slots of the backlog.
 	Waiting(ctx context.Context, p shard.Proof, q BacklogQuery) ([]BacklogSlot, error)
-	// InboxShards lists the shards whose inbox isn't empty.
+	// InboxShards lists the shards whose inbox isn't empty, in order.
 	InboxShards(ctx context.Context) ([]shard.ID, error)
 	// SlotOf reads one slot with its job, or returns ErrNotFound.
 	SlotOf(ctx context.Context, p shard.Proof, key job.SlotKey) (SlotOf, error)

@@ -257,7 +257,7 @@ func (db *DB) Drain(ctx context.Context, p shard.Proof, limit int) (jobs []job.J
 
 // InboxShards implements store.Loader.
 func (db *DB) InboxShards(ctx context.Context) ([]shard.ID, error) {
-	rows, err := db.read.QueryContext(ctx, `SELECT DISTINCT shard FROM inbox`)
+	rows, err := db.read.QueryContext(ctx, `SELECT DISTINCT shard FROM inbox ORDER BY shard`)
 	ids, err := collect(rows, err, func(row scanner) (id shard.ID, err error) { return id, row.Scan(&id) })
 	if err != nil {
 		return nil, unavailable("look at inboxes", err)

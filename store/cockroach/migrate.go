@@ -1,0 +1,106 @@
+package cockroach
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+// Each migration is one statement that may be run again, and its version is noted
+// after it: a crash between any two steps is repaired by running them again.
+//
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Migration is a step of the schema.
+type Migration struct {
+	Version int64
+	Name    string
+	Applied bool
+}
+
+// withMigrator runs fn with a migrator of a database. A lease in a table keeps a
+// second migrator away: CockroachDB has no advisory locks.
+func withMigrator(ctx context.Context, url string, fn func(p *goose.Provider) error) (err error) {
+	pool, err := newPool(ctx, url, 4)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	locker, err := lock.NewPostgresTableLocker()
+	if err != nil {
+		return fmt.Errorf("cockroach: migration lock: %w", err)
+	}
+	steps, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return fmt.Errorf("cockroach: migrations: %w", err)
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, db, steps, goose.WithLocker(locker))
+	if err != nil {
+		return fmt.Errorf("cockroach: migrations: %w", err)
+	}
+	return fn(p)
+}
+
+// Migrate brings the schema up to date.
+func Migrate(ctx context.Context, url string) error {
+	return withMigrator(ctx, url, func(p *goose.Provider) error {
+		if _, err := p.Up(ctx); err != nil {
+			return fmt.Errorf("cockroach: migrate: %w", err)
+		}
+		return nil
+	})
+}
+
+// MigrateDownTo takes the schema back to a version.
+func MigrateDownTo(ctx context.Context, url string, version int64) error {
+	return withMigrator(ctx, url, func(p *goose.Provider) error {
+		if _, err := p.DownTo(ctx, version); err != nil {
+			return fmt.Errorf("cockroach: migrate down: %w", err)
+		}
+		return nil
+	})
+}
+
+// Migrations lists the steps of the schema, and which are applied.
+func Migrations(ctx context.Context, url string) (list []Migration, err error) {
+	err = withMigrator(ctx, url, func(p *goose.Provider) error {
+		statuses, err := p.Status(ctx)
+		if err != nil {
+			return fmt.Errorf("cockroach: migration status: %w", err)
+		}
+		for _, s := range statuses {
+			list = append(list, Migration{Version: s.Source.Version, Name: s.Source.Path, Applied: s.State == goose.StateApplied})
+		}
+		return nil
+	})
+	return list, err
+}
+
+// ErrSchema says that the database's schema is not the one that this program
+// knows.
+var ErrSchema = errors.New("the database's schema is not up to date: run `carillon migrate up`")
+
+// checkSchema refuses a schema that lacks a step. One that is newer is fine: steps
+// only ever add what an older program doesn't look at.
+func checkSchema(ctx context.Context, pool *pgxpool.Pool) error {
+	known, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return err
+	}
+	var have int64
+	err = pool.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`).Scan(&have)
+	if err != nil || have < int64(len(known)) {
+		return fmt.Errorf("cockroach: version %d of %d: %w", have, len(known), ErrSchema)
+	}
+	return nil
+}

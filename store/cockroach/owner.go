@@ -1,0 +1,362 @@
+package cockroach
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// InitShards implements store.Shards. The watermark of a new shard is now: a
+// cluster owes nothing from before it was made. Two callers at the same time make
+// the same shards.
+func (db *DB) InitShards(ctx context.Context, count int) (int, error) {
+	if count < 1 || count > shard.MaxCount {
+		return 0, fmt.Errorf("cockroach: the number of shards must be 1 to %d, is %d", shard.MaxCount, count)
+	}
+	have := 0
+	err := db.inTx(ctx, "make shards", func(tx pgx.Tx) error {
+		// The row of the count is the lock: whoever inserts it makes the shards.
+		if _, err := tx.Exec(ctx, `INSERT INTO meta (key, value) VALUES ('shards', $1) ON CONFLICT DO NOTHING`, count); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, `SELECT value FROM meta WHERE key = 'shards'`).Scan(&have); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO shards (shard, owner, epoch, owner_gen, owner_rev, watermark, open_from)
+			SELECT u.shard, '', 0, 0, 0, `+now+`, `+now+` FROM unnest($1::INT4[]) AS u (shard) ON CONFLICT DO NOTHING`, numbers(have))
+		return err
+	})
+	return have, err
+}
+
+func numbers(n int) []int32 {
+	out := make([]int32, n)
+	for i := range out {
+		out[i] = int32(i)
+	}
+	return out
+}
+
+// NextRevision implements store.Shards.
+func (db *DB) NextRevision(ctx context.Context) (rev int64, err error) {
+	err = db.inTx(ctx, "raise revision", func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `INSERT INTO meta (key, value) VALUES ('revision', 1)
+			ON CONFLICT (key) DO UPDATE SET value = meta.value + 1 RETURNING value`).Scan(&rev)
+	})
+	return rev, err
+}
+
+type shardRow struct {
+	owner    string
+	gen, rev int64
+	owned    store.Owned
+}
+
+// lockShard reads the row of a shard and locks it: a take-over waits for the
+// commit that holds it, and the next commit waits for the take-over.
+func lockShard(ctx context.Context, tx pgx.Tx, id shard.ID) (shardRow, error) {
+	var r shardRow
+	r.owned.Proof.Shard = id
+	err := tx.QueryRow(ctx, `SELECT owner, epoch, owner_gen, owner_rev, watermark, open_from FROM shards WHERE shard = $1 FOR UPDATE`, int32(id)).
+		Scan(&r.owner, &r.owned.Proof.Epoch, &r.gen, &r.rev, &r.owned.Watermark, &r.owned.OpenFrom)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return r, domainError{fmt.Errorf("cockroach: shard %d: %w", id, store.ErrNotFound)}
+	}
+	return r, err
+}
+
+// TakeOver implements store.Shards.
+func (db *DB) TakeOver(ctx context.Context, c store.Claim) (owned store.Owned, err error) {
+	err = db.inTx(ctx, "take over", func(tx pgx.Tx) error {
+		row, err := lockShard(ctx, tx, c.Shard)
+		if err != nil {
+			return err
+		}
+		if row.owner == c.Node && row.gen == c.Gen && row.rev == c.Rev {
+			owned = row.owned // its reply was lost
+			return nil
+		}
+		if row.gen > c.Gen || row.gen == c.Gen && row.rev >= c.Rev {
+			return domainError{fmt.Errorf("cockroach: take over shard %d: %w", c.Shard, store.ErrSuperseded)}
+		}
+		owned, err = raiseEpoch(ctx, tx, row.owned, c.Node, c.Gen, c.Rev)
+		return err
+	})
+	return owned, err
+}
+
+// Reload implements store.Shards.
+func (db *DB) Reload(ctx context.Context, p shard.Proof) (owned store.Owned, err error) {
+	err = db.inTx(ctx, "reload", func(tx pgx.Tx) error {
+		row, err := lockShard(ctx, tx, p.Shard)
+		if err != nil {
+			return err
+		}
+		if row.owned.Proof != p {
+			return fenced(p.Shard)
+		}
+		owned, err = raiseEpoch(ctx, tx, row.owned, row.owner, row.gen, row.rev)
+		return err
+	})
+	return owned, err
+}
+
+func raiseEpoch(ctx context.Context, tx pgx.Tx, o store.Owned, owner string, gen, rev int64) (store.Owned, error) {
+	old := o.Proof.Epoch
+	o.Proof.Epoch++
+	tag, err := tx.Exec(ctx, `UPDATE shards SET owner = $1, epoch = $2, owner_gen = $3, owner_rev = $4 WHERE shard = $5 AND epoch = $6`,
+		owner, int64(o.Proof.Epoch), gen, rev, int32(o.Proof.Shard), int64(old))
+	if err != nil {
+		return o, err
+	}
+	if tag.RowsAffected() != 1 {
+		return o, fmt.Errorf("shard %d changed under its lock", o.Proof.Shard)
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO epochs (shard, epoch, owner, owner_gen, owner_rev, taken_at) VALUES ($1, $2, $3, $4, $5, `+now+`)`,
+		int32(o.Proof.Shard), int64(o.Proof.Epoch), owner, gen, rev)
+	return o, err
+}
+
+// inOwnedRead runs fn in one read transaction that has first seen the owner's
+// epoch. All its statements read one snapshot.
+func (db *DB) inOwnedRead(ctx context.Context, p shard.Proof, fn func(tx pgx.Tx) error) error {
+	opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	return inTx(ctx, db.owner, opts, "read", func(tx pgx.Tx) error {
+		var epoch shard.Epoch
+		err := tx.QueryRow(ctx, `SELECT epoch FROM shards WHERE shard = $1`, int32(p.Shard)).Scan(&epoch)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		if epoch != p.Epoch {
+			return fenced(p.Shard)
+		}
+		return fn(tx)
+	})
+}
+
+const slotJoin = ` FROM slots s JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid `
+
+// Load implements store.Loader.
+func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err error) {
+	id := int32(p.Shard)
+	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) (err error) {
+		if l.Gaps, err = gaps(ctx, tx, id); err != nil {
+			return err
+		}
+		if l.Recurring, err = recurring(ctx, tx, id, l.Gaps); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `SELECT `+slotColumns+`, `+jobColumns+slotJoin+`
+			WHERE s.shard = $1 AND s.fire_time >= (SELECT open_from FROM shards WHERE shard = $1) AND s.state IN (1, 2)
+			AND NOT EXISTS (SELECT 1 FROM backlog b WHERE b.shard = s.shard AND b.fire_time = s.fire_time AND b.uid = s.uid AND b.waiting)`, id)
+		if l.Open, err = collect(rows, err, scanSlotOf); err != nil {
+			return err
+		}
+		rows, err = tx.Query(ctx, `SELECT `+slotColumns+`, `+jobColumns+` FROM backlog b
+			JOIN slots s ON s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid
+			JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid WHERE b.shard = $1 AND NOT b.waiting`, id)
+		if l.Claimed, err = collect(rows, err, scanSlotOf); err != nil {
+			return err
+		}
+		rows, err = tx.Query(ctx, `SELECT handler, priority, count(*), min(wake_at) FROM backlog WHERE shard = $1 AND waiting GROUP BY handler, priority`, id)
+		l.Backlog, err = collect(rows, err, func(row scanner) (c store.BacklogCount, err error) {
+			return c, row.Scan(&c.Handler, &c.Priority, &c.Rows, &c.WakeAt)
+		})
+		return err
+	})
+	return l, err
+}
+
+// recurring reads the live recurring jobs, and those that ended after the watermark
+// or the oldest open gap's cursor: they may still owe slots. Jobs with an inbox row
+// are left to the inbox.
+func recurring(ctx context.Context, tx pgx.Tx, id int32, open []store.Gap) ([]job.Job, error) {
+	const notInInbox = ` AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)`
+	rows, err := tx.Query(ctx, `SELECT `+jobColumns+` FROM jobs j
+		WHERE j.shard = $1 AND j.kind >= 3 AND j.ended_at IS NULL`+notInInbox, id)
+	jobs, err := collect(rows, err, scanJob)
+	if err != nil {
+		return nil, err
+	}
+	var oldest job.Instant
+	if err := tx.QueryRow(ctx, `SELECT watermark FROM shards WHERE shard = $1`, id).Scan(&oldest); err != nil {
+		return nil, err
+	}
+	for _, g := range open {
+		oldest = min(oldest, g.Cursor.FireTime)
+	}
+	rows, err = tx.Query(ctx, `SELECT `+jobColumns+` FROM jobs j WHERE j.shard = $1 AND j.ended_at >= $2 AND j.kind >= 2`+notInInbox, id, int64(oldest))
+	ended, err := collect(rows, err, scanJob)
+	return append(jobs, ended...), err
+}
+
+type querier interface {
+	Query(ctx context.Context, query string, args ...any) (pgx.Rows, error)
+}
+
+func gaps(ctx context.Context, q querier, id int32) ([]store.Gap, error) {
+	rows, err := q.Query(ctx, `SELECT to_time, uid, from_time, cursor_time, cursor_uid, made_at FROM gaps WHERE shard = $1 ORDER BY to_time, uid`, id)
+	return collect(rows, err, func(row scanner) (g store.Gap, err error) {
+		var uid, cursor []byte
+		err = row.Scan(&g.Key.To, &uid, &g.From, &g.Cursor.FireTime, &cursor, &g.MadeAt)
+		copy(g.Key.UID[:], uid)
+		copy(g.Cursor.UID[:], cursor)
+		return g, err
+	})
+}
+
+// OnceJobs implements store.Loader.
+func (db *DB) OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, until job.Instant, limit int) (jobs []job.Job, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT `+jobColumns+` FROM jobs j
+			WHERE j.shard = $1 AND j.fire_at IS NOT NULL AND (j.ended_at IS NULL OR j.ended_at >= j.fire_at) AND (j.fire_at, j.uid) > ($2, $3) AND j.fire_at <= $4
+			AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)
+			ORDER BY j.fire_at, j.uid LIMIT $5`, int32(p.Shard), int64(after.FireTime), after.UID[:], int64(until), limit)
+		jobs, err = collect(rows, err, scanJob)
+		return err
+	})
+	return jobs, err
+}
+
+// Waiting implements store.Loader.
+func (db *DB) Waiting(ctx context.Context, p shard.Proof, q store.BacklogQuery) (slots []store.BacklogSlot, err error) {
+	const columns = `SELECT b.waiting, b.handler, b.priority, b.fairness, b.ready_at, b.wake_at, ` + slotColumns + `, ` + jobColumns + ` FROM backlog b
+		JOIN slots s ON s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid
+		JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid
+		WHERE b.shard = $1 AND b.waiting AND `
+	const order = ` ORDER BY b.handler, b.priority, b.fairness, b.ready_at, b.fire_time, b.uid LIMIT `
+	query, args := columns+`b.handler = $2 AND b.priority = $3 AND (b.fairness, b.ready_at, b.fire_time, b.uid) > ($4, $5, $6, $7)`+order+`$8`,
+		[]any{int32(p.Shard), q.Handler, q.Priority, q.After.Fairness, int64(q.After.ReadyAt), int64(q.After.Slot.FireTime), q.After.Slot.UID[:]}
+	if !q.UID.IsZero() {
+		query, args = columns+`b.uid = $2`+order+`$3`, []any{int32(p.Shard), q.UID[:]}
+	}
+	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, query, append(args, q.Limit)...)
+		slots, err = collect(rows, err, scanWaiting)
+		return err
+	})
+	return slots, err
+}
+
+func scanWaiting(row scanner) (b store.BacklogSlot, err error) {
+	var s slotRow
+	var j jobRow
+	k := &b.Row.Key
+	targets := []any{&k.Waiting, &k.Handler, &k.Priority, &k.Fairness, &k.ReadyAt, &b.Row.WakeAt}
+	if err := row.Scan(append(append(targets, s.targets()...), j.targets()...)...); err != nil {
+		return b, err
+	}
+	b.Slot, b.Job = s.value(), j.value()
+	k.Slot = b.Slot.Key
+	return b, nil
+}
+
+// Drain implements store.Loader.
+func (db *DB) Drain(ctx context.Context, p shard.Proof, limit int) (jobs []job.Job, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT `+jobColumns+` FROM inbox i JOIN jobs j ON j.shard = i.shard AND j.uid = i.uid
+			WHERE i.shard = $1 LIMIT $2`, int32(p.Shard), limit)
+		jobs, err = collect(rows, err, scanJob)
+		return err
+	})
+	return jobs, err
+}
+
+// InboxShards implements store.Loader.
+func (db *DB) InboxShards(ctx context.Context) ([]shard.ID, error) {
+	rows, err := db.owner.Query(ctx, `SELECT DISTINCT shard FROM inbox ORDER BY shard`)
+	ids, err := collect(rows, err, func(row scanner) (id shard.ID, err error) { return id, row.Scan(&id) })
+	if err != nil {
+		return nil, unavailable("look at inboxes", err)
+	}
+	return ids, nil
+}
+
+// SlotOf implements store.Loader.
+func (db *DB) SlotOf(ctx context.Context, p shard.Proof, key job.SlotKey) (s store.SlotOf, err error) {
+	found := false
+	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) (err error) {
+		s, err = scanSlotOf(tx.QueryRow(ctx, `SELECT `+slotColumns+`, `+jobColumns+slotJoin+`
+			WHERE s.shard = $1 AND s.fire_time = $2 AND s.uid = $3`, int32(p.Shard), int64(key.FireTime), key.UID[:]))
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		found = err == nil
+		return err
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("cockroach: slot %s of job %s: %w", key.FireTime, key.UID, store.ErrNotFound)
+	}
+	return s, err
+}
+
+// Submit implements store.Inbox. The jobs are inserted in the order of their keys,
+// so that two callers lock their rows in the same order.
+func (db *DB) Submit(ctx context.Context, jobs []job.Job) (existing []*job.Job, stored bool, err error) {
+	order := numbers(len(jobs))
+	slices.SortFunc(order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(jobs[a].Shard, jobs[b].Shard), cmp.Compare(jobs[a].Name, jobs[b].Name))
+	})
+	err = db.inTx(ctx, "submit jobs", func(tx pgx.Tx) error {
+		existing, stored = make([]*job.Job, len(jobs)), true
+		var at job.Instant
+		if err := tx.QueryRow(ctx, `SELECT `+now).Scan(&at); err != nil {
+			return err
+		}
+		for _, i := range order {
+			j := &jobs[i]
+			j.CreatedAt, j.EffectiveFrom = at, at
+			rival, err := submit(ctx, tx, j)
+			if err != nil {
+				return err
+			}
+			existing[i] = rival
+			if rival != nil && (rival.RequestID == "" || rival.RequestID != j.RequestID || rival.RequestHash != j.RequestHash) {
+				stored = false
+			}
+		}
+		if !stored {
+			return domainError{errNotStored}
+		}
+		return nil
+	})
+	if errors.Is(err, errNotStored) {
+		return existing, false, nil
+	}
+	return existing, stored, err
+}
+
+var errNotStored = errors.New("another job stands in the way")
+
+// submit inserts a job with its inbox row, or returns the job that stands in its
+// way.
+func submit(ctx context.Context, tx pgx.Tx, j *job.Job) (*job.Job, error) {
+	values, err := jobValues(j)
+	if err != nil {
+		return nil, err
+	}
+	tag, err := tx.Exec(ctx, insertJob, values...)
+	if err != nil {
+		return nil, err
+	}
+	if tag.RowsAffected() == 0 {
+		existing, err := rival(ctx, tx, j)
+		if err != nil {
+			return nil, err
+		}
+		if existing.UID == j.UID {
+			return nil, nil // an earlier send of this request
+		}
+		return &existing, nil
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO inbox (shard, uid) VALUES ($1, $2) ON CONFLICT DO NOTHING`, int32(j.Shard), j.UID[:])
+	return nil, err
+}
