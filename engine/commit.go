@@ -17,7 +17,7 @@ import (
 type group struct {
 	members []*member
 	at      job.Instant
-	lost    []shard.ID // fenced while it was committed
+	lost    []*member // fenced while it was committed
 }
 
 // member is a shard's part of a group.
@@ -58,7 +58,11 @@ func (l *loop) startGroup() {
 // finishGroup tells the shards what became of a group.
 func (l *loop) finishGroup(g *group) {
 	l.inflight = nil
-	for _, id := range g.lost {
+	for _, m := range g.lost {
+		id := m.rows.Proof.Shard
+		if l.shards[id] != m.shard {
+			continue // it was loaded anew meanwhile, which is what fenced the old one
+		}
 		l.cfg.Log.Error("another owner has taken a shard", "shard", id)
 		l.cfg.Observer.FenceLost()
 		l.drop(id)
@@ -193,7 +197,10 @@ func (m *member) without(refused *store.RefusedError) bool {
 
 func (g *group) dropShards(ids []shard.ID) {
 	g.members = slices.DeleteFunc(g.members, func(m *member) bool {
-		return slices.Contains(ids, m.rows.Proof.Shard)
+		lost := slices.Contains(ids, m.rows.Proof.Shard)
+		if lost {
+			g.lost = append(g.lost, m)
+		}
+		return lost
 	})
-	g.lost = append(g.lost, ids...)
 }

@@ -138,6 +138,31 @@ func TestACancellationThatRacesAResultIsAnswered(t *testing.T) {
 	})
 }
 
+// After an outage that was longer than the timeout, a worker that reconnects keeps
+// the attempt that it has just got.
+func TestAReconnectAfterAnOutageKeepsTheAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		w := r.joinOf(1, job.OutcomeNone)
+		r.db.before.Store(25)
+		j := r.job("a", now)
+		j.Timeout, j.Retry.MaxAttempts = 5*time.Second, 1
+		go r.node.Create(t.Context(), j)
+		for i := 0; i < 60 && len(w.got()) == 0; i++ {
+			w.beat(2 * time.Second)
+		}
+		if len(w.got()) != 1 {
+			t.Fatal("not assigned")
+		}
+		r.joinOf(1, job.OutcomeNone, w.got()[0].Token)
+		time.Sleep(time.Second)
+		for _, s := range r.slots(j.UID) {
+			if s.State != job.Running {
+				t.Errorf("the slot is %v a second after it was sent", s.State)
+			}
+		}
+	})
+}
+
 // A shard whose load fails is tried until it loads, and none waits for another.
 func TestAFailedLoadIsRepeated(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {

@@ -127,8 +127,8 @@ func (e Delete) apply(s *Shard) {
 	}
 	ended := e.Job
 	ended.EndedAt = max(s.firedTo, s.watermark)
-	if s.reads.ended[ended.UID] != 0 {
-		ended.EndedAt = s.reads.ended[ended.UID]
+	if at := s.endOf(ended.UID); at != 0 {
+		ended.EndedAt = at
 	}
 	if j := s.jobs[e.Job.UID]; j != nil {
 		if j.EndedAt != 0 {
@@ -255,16 +255,17 @@ func (e CancelSlot) apply(s *Shard) {
 	if slot == nil && e.Found.Slot.State.Open() {
 		slot = s.adopt(e.Found.Slot, &e.Found.Job, true)
 	}
-	if slot == nil || !slot.row.State.Open() {
+	if slot == nil {
 		row := e.Found.Slot
-		if slot != nil {
-			row = slot.row
-		}
-		s.pending.replies = append(s.pending.replies, Reply{Tag: e.Tag, Slot: &row})
+		s.outbox = append(s.outbox, Reply{Tag: e.Tag, Slot: &row})
 		return
 	}
-	s.cancel(slot, e.Reason)
-	s.note(store.EventSlotCancelled, slot.row.Key.UID, slot.row.Key.FireTime, e.Reason)
+	if slot.row.State.Open() {
+		s.cancel(slot, e.Reason)
+		s.note(store.EventSlotCancelled, slot.row.Key.UID, slot.row.Key.FireTime, e.Reason)
+	} else {
+		s.markDirty(slot) // how it ended may not be written yet: the answer follows the write
+	}
 	row := slot.row
 	slot.messages = append(slot.messages, Reply{Tag: e.Tag, Slot: &row})
 }

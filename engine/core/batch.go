@@ -210,9 +210,16 @@ func (s *Shard) written(slot *slotState, messages []Message, e Committed) {
 func (s *Shard) sent(slot *slotState) {
 	slot.unsent = false
 	if slot.row.State == job.Running {
-		until := max(slot.row.Deadline, s.now.Add(slot.job.Timeout))
-		slot.timer = s.wheel.Add(until.Add(s.cfg.TimeoutGrace).Milliseconds(), timer{timerTimeout, slot.ref})
+		slot.until = s.now.Add(slot.job.Timeout)
+		s.wheel.Cancel(slot.timer)
+		s.armTimeout(slot)
 	}
+}
+
+// armTimeout sets the timer of a running slot's attempt.
+func (s *Shard) armTimeout(slot *slotState) {
+	until := max(slot.row.Deadline, slot.until)
+	slot.timer = s.wheel.Add(until.Add(s.cfg.TimeoutGrace).Milliseconds(), timer{timerTimeout, slot.ref})
 }
 
 // answerBy answers the calls that waited for a write which was not made, by the

@@ -44,11 +44,11 @@ type readState struct {
 	asked              map[job.SlotKey]bool
 	cancelling         *job.UID // whose waiting slots are being cancelled
 	endedJobs          []job.UID
-	// ended are the jobs that ended while something was being read: what comes back
-	// may not know of it.
-	ended   map[job.UID]job.Instant
-	endedAt job.Instant // when the newest ended
-	open    int         // reads that aren't answered yet
+	// ended are the jobs that ended since endedFrom, endedBefore those of the time
+	// before: what comes back from a read may not know of it.
+	ended, endedBefore map[job.UID]job.Instant
+	endedFrom          job.Instant
+	open               int // reads that aren't answered yet
 }
 
 // Reads returns what the shard wants to read now. Every read is answered by one
@@ -58,8 +58,9 @@ func (s *Shard) Reads() []Read {
 	if s.inflight != nil || !s.opened {
 		return nil
 	}
-	if s.reads.open == 0 && s.now.Sub(s.reads.endedAt) > endedMemory {
-		clear(s.reads.ended) // whatever is read or asked from now on knows of it
+	if s.reads.open == 0 && s.now.Sub(s.reads.endedFrom) > endedMemory {
+		// Whatever is read or asked from now on knows of those before.
+		s.reads.endedBefore, s.reads.ended, s.reads.endedFrom = s.reads.ended, nil, s.now
 	}
 	var reads []Read
 	if !s.reads.once && s.wantsOnce() {
@@ -67,7 +68,8 @@ func (s *Shard) Reads() []Read {
 		s.once.issued = s.now.Add(s.cfg.OnceWindow)
 		reads = append(reads, Read{Kind: ReadOnce, After: s.once.to, Until: s.once.issued, Limit: s.cfg.PageLimit * 10})
 	}
-	if !s.reads.inbox && s.reads.inboxWanted {
+	// What was adopted and not written yet would be read again, and again.
+	if !s.reads.inbox && s.reads.inboxWanted && len(s.pending.adopted) == 0 {
 		s.reads.inbox, s.reads.inboxWanted = true, false
 		reads = append(reads, Read{Kind: ReadInbox, Limit: s.cfg.PageLimit})
 	}
@@ -106,7 +108,7 @@ func (s *Shard) noteEnd(uid job.UID, at job.Instant) {
 	if s.reads.ended == nil {
 		s.reads.ended = map[job.UID]job.Instant{}
 	}
-	s.reads.ended[uid], s.reads.endedAt = at, s.now
+	s.reads.ended[uid] = at
 	for _, g := range s.gaps {
 		for i := range g.page {
 			s.patchEnd(&g.page[i])
@@ -114,9 +116,17 @@ func (s *Shard) noteEnd(uid job.UID, at job.Instant) {
 	}
 }
 
+// endOf returns when a job ended that ended lately, or 0.
+func (s *Shard) endOf(uid job.UID) job.Instant {
+	if at := s.reads.ended[uid]; at != 0 {
+		return at
+	}
+	return s.reads.endedBefore[uid]
+}
+
 // patchEnd tells a job that was read what the database may not have known.
 func (s *Shard) patchEnd(j *job.Job) {
-	if at := s.reads.ended[j.UID]; at != 0 && j.EndedAt == 0 {
+	if at := s.endOf(j.UID); at != 0 && j.EndedAt == 0 {
 		j.EndedAt = at
 	}
 }

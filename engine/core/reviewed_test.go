@@ -226,3 +226,117 @@ func TestEventsAreBoundedByTheBatch(t *testing.T) {
 		t.Errorf("a batch of %d rows for a room of 100", n)
 	}
 }
+
+// A worker gets its whole timeout from the moment at which it is told, also after
+// its stream broke.
+func TestAttestKeepsTheTimeoutOfALateSend(t *testing.T) {
+	r := newRig(t)
+	r.join("w", 1)
+	j := r.newJob("a", job.Schedule{Kind: job.KindImmediate})
+	j.Retry.MaxAttempts = 1
+	r.hold = true
+	r.create(j)
+	r.sleep(4 * j.Timeout) // the database is away
+	r.release()
+	assigned := r.assigned()
+	if len(assigned) != 1 {
+		t.Fatalf("%d assignments", len(assigned))
+	}
+	if a := assigned[0]; !r.s.Attest(a.Worker, a.Token) {
+		t.Fatal("not attested")
+	}
+	r.sleep(j.Timeout - time.Second)
+	r.wantStates("RUNNING:1 ")
+	r.sleep(10 * time.Second)
+	r.wantStates("DEAD:1 ")
+}
+
+// While what was adopted waits for its batch, the inbox still shows it: it is not
+// read again.
+func TestTheInboxIsReadOnce(t *testing.T) {
+	r := newRig(t)
+	r.sleep(5 * time.Second)
+	r.s.cfg.PageLimit = 4
+	for i := range 6 {
+		j := r.newJob(fmt.Sprint("i", i), job.Schedule{Kind: job.KindImmediate})
+		j.EffectiveFrom, j.CreatedAt = r.now-1000, r.now-1000
+		r.jobs[j.UID], r.inbox[j.UID] = j, true
+	}
+	r.s.Step(r.now, InboxHint{})
+	reads := 0
+	for range 100 { // another shard's group is under way: no Ready here
+		for _, read := range r.s.Reads() {
+			if read.Kind == ReadInbox {
+				reads++
+			}
+			r.s.Step(r.now, r.answer(read))
+		}
+		r.s.Step(r.now, InboxHint{})
+	}
+	if reads != 1 {
+		t.Errorf("%d reads of the same page; %d rows to delete for 4 jobs", reads, len(r.s.pending.adopted))
+	}
+	r.sleep(5 * time.Second)
+	if len(r.inbox) != 0 || len(r.slots) != 6 {
+		t.Errorf("%d jobs stay in the inbox, %d slots", len(r.inbox), len(r.slots))
+	}
+}
+
+func TestEndedJobsAreForgotten(t *testing.T) {
+	r := newRig(t)
+	for i := range 60 {
+		j := r.create(r.newJob(fmt.Sprint("j", i), onceAt(time.Hour)))
+		r.step(Delete{Tag: uint64(1000 + i), Job: j})
+		r.sleep(50 * time.Second)
+	}
+	if n := len(r.s.reads.ended) + len(r.s.reads.endedBefore); n > 6 {
+		t.Errorf("%d ended jobs are remembered", n)
+	}
+}
+
+// The answer to a second cancellation waits for the write of the first.
+func TestASecondCancellationWaitsForTheFirst(t *testing.T) {
+	r := newRig(t)
+	r.sleep(5 * time.Second)
+	j := r.create(r.newJob("a", job.Schedule{Kind: job.KindImmediate}))
+	r.sleep(time.Second)
+	var key job.SlotKey
+	for k := range r.slots {
+		key = k
+	}
+	found := store.SlotOf{Slot: r.slots[key], Job: j}
+	r.said = nil
+	r.s.Step(r.now, CancelSlot{Tag: 98, Found: found, Reason: "x"})
+	r.s.Step(r.now, CancelSlot{Tag: 99, Found: found, Reason: "x"})
+	answers := 0
+	for answers == 0 {
+		b := r.s.Ready(r.now, 1) // what other shards left of the group
+		if b == nil {
+			t.Fatal("nobody is answered")
+		}
+		r.s.Step(r.now, Committed{Outcome: r.commit(b.Rows)})
+		for _, m := range r.s.Messages() {
+			if m, ok := m.(Reply); ok && m.Slot != nil {
+				answers++
+				if m.Slot.State != job.Cancelled || r.slots[key].State != job.Cancelled {
+					t.Errorf("call %d is told %v; the database says %v", m.Tag, m.Slot.State, r.slots[key].State)
+				}
+			}
+		}
+	}
+	if answers != 2 {
+		t.Errorf("%d answers", answers)
+	}
+}
+
+func TestASilencedWorkerGetsNoRefund(t *testing.T) {
+	w := NewWorkers()
+	key := WorkerKey{"w", "1"}
+	worker := w.Join(key, []string{"h"}, 1, 1, 0)
+	w.take("h")
+	w.Silence(worker)
+	w.Refund(key) // its claim was never sent
+	if w.take("h") != nil {
+		t.Error("a silenced worker takes attempts")
+	}
+}

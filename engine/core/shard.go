@@ -75,10 +75,11 @@ type slotState struct {
 	ended         []job.Attempt     // attempts that ended since, without ending the slot
 
 	timer    wheel.Timer
-	queued   bool // it is counted in its queue, and stands in the heap
-	asleep   bool // it is counted in its queue, and waits for its not-before
-	unsent   bool // claimed, but its worker doesn't know yet
-	attested bool // its worker is known to hold it
+	queued   bool        // it is counted in its queue, and stands in the heap
+	asleep   bool        // it is counted in its queue, and waits for its not-before
+	unsent   bool        // claimed, but its worker doesn't know yet
+	attested bool        // its worker is known to hold it
+	until    job.Instant // its attempt's end, if it was sent so late that the row's deadline is too early
 	started  job.Instant
 	progress Progress
 }

@@ -435,14 +435,12 @@ func TestTheBacklogHoldsWhatMemoryDoesNot(t *testing.T) {
 
 func TestSlotsThatStayOpenAreFoundAfterARestart(t *testing.T) {
 	r := newRig(t)
-	key := r.join("w", 3)
 	j := r.newJob("j", onceAt(time.Second))
 	j.Timeout = time.Hour
 	r.create(j)
 	r.create(r.newJob("waits", onceAt(2*time.Second)))
-	r.workers.Silence(r.workers.Get("w"))
 	r.sleep(time.Second)
-	r.workers.AddCredit(r.workers.Get("w"), 1)
+	key := r.join("w", 1)
 	r.sleep(20 * time.Minute)
 	r.wantStates("READY:1 RUNNING:1 ")
 	if r.openFrom < job.AtSecond(t0).Add(10*time.Minute) {

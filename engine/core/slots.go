@@ -57,7 +57,7 @@ func (s *Shard) claim(slot *slotState) bool {
 	row.Epoch, row.Worker, row.Incarnation = s.proof.Epoch, worker.Key.ID, worker.Key.Incarnation
 	row.ClaimedAt, row.StartedAt, row.FinishedAt = s.now, 0, 0
 	row.Deadline = s.now.Add(slot.job.Timeout)
-	slot.started, slot.progress = 0, Progress{}
+	slot.started, slot.progress, slot.until = 0, Progress{}, 0
 	slot.unsent, slot.attested = true, true
 	s.startRunning(slot, worker.Key)
 	slot.messages = append(slot.messages, Assign{
@@ -247,7 +247,7 @@ func (s *Shard) Attest(worker WorkerKey, t Token) bool {
 	}
 	slot.attested = true
 	s.wheel.Cancel(slot.timer)
-	slot.timer = s.wheel.Add(slot.row.Deadline.Add(s.cfg.TimeoutGrace).Milliseconds(), timer{timerTimeout, slot.ref})
+	s.armTimeout(slot)
 	return true
 }
 

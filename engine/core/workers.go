@@ -27,6 +27,7 @@ type Worker struct {
 	LeaseUntil job.Instant
 	Draining   bool
 	credit     int
+	silent     bool // it gets no credit any more
 	pools      []*pool
 	registry   *Workers
 }
@@ -87,7 +88,9 @@ func (w *Workers) All() map[string]*Worker { return w.byID }
 
 // AddCredit lets a worker take n more attempts, never more than its capacity.
 func (w *Workers) AddCredit(worker *Worker, n int) {
-	worker.addCredit(min(n, worker.Capacity-worker.credit))
+	if !worker.silent {
+		worker.addCredit(min(n, worker.Capacity-worker.credit))
+	}
 }
 
 // Refund gives back the credit of an attempt that was never sent.
@@ -97,8 +100,12 @@ func (w *Workers) Refund(key WorkerKey) {
 	}
 }
 
-// Silence takes all credit from a worker whose stream is gone or that drains.
-func (w *Workers) Silence(worker *Worker) { worker.addCredit(-worker.credit) }
+// Silence takes all credit from a worker whose stream is gone or that drains, for
+// good: also what is refunded later.
+func (w *Workers) Silence(worker *Worker) {
+	worker.silent = true
+	worker.addCredit(-worker.credit)
+}
 
 // Pause stops all claims, for the node's own shutdown.
 func (w *Workers) Pause() { w.paused = true }
