@@ -202,6 +202,9 @@ func TestLateSuccess(t *testing.T) {
 			t.Error("refused")
 		}
 		r.wantStates("SUCCEEDED:1 ")
+		if got := r.slots[a.Token.Key].Failures; got != 0 {
+			t.Errorf("%d failures of a slot whose only attempt succeeded", got)
+		}
 		if !report(r, a).Accepted {
 			t.Error("the repeated result was refused")
 		}

@@ -362,6 +362,9 @@ func (s *Shard) acceptsLate(row *job.Slot, e Result) bool {
 func (s *Shard) acceptLate(slot *slotState, e Result) {
 	end := s.endingOf(slot, e)
 	row := &slot.row
+	if row.Outcome.CountsAsFailure() {
+		row.Failures-- // it was none after all
+	}
 	row.Outcome, row.ErrorCode, row.ErrorText, row.Result = end.outcome, end.code, end.text, end.result
 	if end.startedAt != 0 {
 		row.StartedAt = end.startedAt
