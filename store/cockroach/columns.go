@@ -3,6 +3,7 @@ package cockroach
 import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/storekit"
 )
 
 // gather builds one array of a statement: a value of each row.
@@ -42,7 +43,7 @@ func slotArrays(rows []slotIn) []any {
 		gather(rows, func(r *slotIn) int16 { return int16(r.Outcome) }),
 		gather(rows, func(r *slotIn) string { return r.ErrorCode }),
 		gather(rows, func(r *slotIn) string { return r.ErrorText }),
-		gather(rows, func(r *slotIn) []byte { return nonNil(r.Result) }),
+		gather(rows, func(r *slotIn) []byte { return storekit.NonNil(r.Result) }),
 	}
 }
 
@@ -112,11 +113,4 @@ func backlogArrays(rows []backlogIn) []any {
 		gather(rows, func(r *backlogIn) int64 { return int64(r.key.Slot.FireTime) }),
 		gather(rows, func(r *backlogIn) []byte { return r.key.Slot.UID[:] }),
 	}
-}
-
-func nonNil(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/storekit"
 )
 
 // fenceText is what the fence's failing cast holds.
@@ -353,7 +354,7 @@ func (w *writer) jobs() {
 }
 
 func (w *writer) create(place int, c *store.Create) {
-	values, err := jobValues(&c.Job)
+	values, err := storekit.JobValues(&c.Job)
 	if err != nil {
 		w.reads = append(w.reads, func(pgx.BatchResults) error { return err })
 		return
@@ -388,10 +389,10 @@ func keyOf(id int32, s *job.Slot) rowKey { return rowKey{id, int64(s.Key.FireTim
 // rival reads the job that stood in the way of an insert: itself, sent before, or
 // the one with its request id or its name.
 func rival(ctx context.Context, tx pgx.Tx, j *job.Job) (job.Job, error) {
-	return scanJob(tx.QueryRow(ctx, `SELECT `+jobColumns+` FROM jobs j WHERE j.shard = $1
+	return storekit.ScanJob(tx.QueryRow(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j WHERE j.shard = $1
 		AND (j.uid = $2 OR (j.namespace = $3 AND j.request_id = $4) OR (j.namespace = $3 AND j.name = $5 AND j.ended_at IS NULL))
 		ORDER BY j.uid = $2 DESC, coalesce(j.request_id = $4, false) DESC LIMIT 1`,
-		int32(j.Shard), j.UID[:], j.Namespace, nullText(j.RequestID), j.Name))
+		int32(j.Shard), j.UID[:], j.Namespace, storekit.NullText(j.RequestID), j.Name))
 }
 
 func (w *writer) requests() {
@@ -616,7 +617,7 @@ func (w *writer) readBack(ctx context.Context, tx pgx.Tx) error {
 		if w.excluded[k] {
 			continue
 		}
-		stands, err := scanSlot(tx.QueryRow(ctx, `SELECT `+slotColumns+` FROM slots s WHERE s.shard = $1 AND s.fire_time = $2 AND s.uid = $3`, k.shard, k.fire, k.uid[:]))
+		stands, err := storekit.ScanSlot(tx.QueryRow(ctx, `SELECT `+storekit.SlotColumns+` FROM slots s WHERE s.shard = $1 AND s.fire_time = $2 AND s.uid = $3`, k.shard, k.fire, k.uid[:]))
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("read back: %w", err)
 		}

@@ -16,7 +16,7 @@ import (
 
 // oneJob runs a query for at most one job.
 func (db *DB) oneJob(ctx context.Context, what, query string, args ...any) (job.Job, error) {
-	j, err := scanJob(db.reader.QueryRow(ctx, query, args...))
+	j, err := storekit.ScanJob(db.reader.QueryRow(ctx, query, args...))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return j, fmt.Errorf("cockroach: %s: %w", what, store.ErrNotFound)
 	}
@@ -28,13 +28,13 @@ func (db *DB) oneJob(ctx context.Context, what, query string, args ...any) (job.
 
 // Job implements store.Reader.
 func (db *DB) Job(ctx context.Context, id shard.ID, namespace, name string) (job.Job, error) {
-	return db.oneJob(ctx, "job "+namespace+"/"+name, `SELECT `+jobColumns+` FROM jobs j
+	return db.oneJob(ctx, "job "+namespace+"/"+name, `SELECT `+storekit.JobColumns+` FROM jobs j
 		WHERE j.namespace = $1 AND j.name = $2 AND j.shard = $3 ORDER BY j.ended_at IS NULL DESC, j.ended_at DESC LIMIT 1`, namespace, name, int32(id))
 }
 
 // JobByUID implements store.Reader.
 func (db *DB) JobByUID(ctx context.Context, namespace string, uid job.UID) (job.Job, error) {
-	return db.oneJob(ctx, "job "+uid.String(), `SELECT `+jobColumns+` FROM shards h JOIN jobs j ON j.shard = h.shard AND j.uid = $1
+	return db.oneJob(ctx, "job "+uid.String(), `SELECT `+storekit.JobColumns+` FROM shards h JOIN jobs j ON j.shard = h.shard AND j.uid = $1
 		WHERE j.namespace = $2 LIMIT 1`, uid[:], namespace)
 }
 
@@ -42,7 +42,7 @@ func (db *DB) JobByUID(ctx context.Context, namespace string, uid job.UID) (job.
 func (db *DB) JobUIDs(ctx context.Context, id shard.ID, namespace, name string) ([]job.UID, error) {
 	rows, err := db.reader.Query(ctx, `SELECT j.uid FROM jobs j WHERE j.namespace = $1 AND j.name = $2 AND j.shard = $3
 		ORDER BY j.ended_at IS NULL DESC, j.ended_at DESC`, namespace, name, int32(id))
-	uids, err := collect(rows, err, func(row scanner) (uid job.UID, err error) {
+	uids, err := collect(rows, err, func(row storekit.Scanner) (uid job.UID, err error) {
 		var b []byte
 		err = row.Scan(&b)
 		copy(uid[:], b)
@@ -56,16 +56,16 @@ func (db *DB) JobUIDs(ctx context.Context, id shard.ID, namespace, name string) 
 
 // JobByRequest implements store.Reader.
 func (db *DB) JobByRequest(ctx context.Context, id shard.ID, namespace, requestID string) (job.Job, error) {
-	return db.oneJob(ctx, "request "+requestID, `SELECT `+jobColumns+` FROM jobs j WHERE j.shard = $1 AND j.namespace = $2 AND j.request_id = $3`,
+	return db.oneJob(ctx, "request "+requestID, `SELECT `+storekit.JobColumns+` FROM jobs j WHERE j.shard = $1 AND j.namespace = $2 AND j.request_id = $3`,
 		int32(id), namespace, requestID)
 }
 
 // Jobs implements store.Reader.
 func (db *DB) Jobs(ctx context.Context, p store.JobsPage) ([]job.Job, error) {
-	rows, err := db.reader.Query(ctx, `SELECT `+jobColumns+` FROM jobs j
+	rows, err := db.reader.Query(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j
 		WHERE j.namespace = $1 AND (j.name, j.uid) > ($2, $3) AND ($4 OR j.ended_at IS NULL) ORDER BY j.name, j.uid LIMIT $5`,
 		p.Namespace, p.AfterName, p.AfterUID[:], p.ShowEnded, p.Limit)
-	jobs, err := collect(rows, err, scanJob)
+	jobs, err := collect(rows, err, storekit.ScanJob)
 	if err != nil {
 		return nil, unavailable("list jobs", err)
 	}
@@ -76,9 +76,9 @@ func (db *DB) Jobs(ctx context.Context, p store.JobsPage) ([]job.Job, error) {
 func (db *DB) SlotsByKey(ctx context.Context, id shard.ID, keys []job.SlotKey) ([]job.Slot, error) {
 	fires := gather(keys, func(k *job.SlotKey) int64 { return int64(k.FireTime) })
 	uids := gather(keys, func(k *job.SlotKey) []byte { return k.UID[:] })
-	rows, err := db.reader.Query(ctx, `SELECT `+slotColumns+` FROM unnest($2::INT8[], $3::BYTEA[]) AS k (fire_time, uid)
+	rows, err := db.reader.Query(ctx, `SELECT `+storekit.SlotColumns+` FROM unnest($2::INT8[], $3::BYTEA[]) AS k (fire_time, uid)
 		JOIN slots s ON s.shard = $1 AND s.fire_time = k.fire_time AND s.uid = k.uid`, int32(id), fires, uids)
-	slots, err := collect(rows, err, scanSlot)
+	slots, err := collect(rows, err, storekit.ScanSlot)
 	if err != nil {
 		return nil, unavailable("read slots", err)
 	}
@@ -87,9 +87,9 @@ func (db *DB) SlotsByKey(ctx context.Context, id shard.ID, keys []job.SlotKey) (
 
 // UnscheduledSlots implements store.Reader.
 func (db *DB) UnscheduledSlots(ctx context.Context, id shard.ID, uid job.UID, before job.Instant, limit int) ([]job.Slot, error) {
-	rows, err := db.reader.Query(ctx, `SELECT `+slotColumns+` FROM slots s
+	rows, err := db.reader.Query(ctx, `SELECT `+storekit.SlotColumns+` FROM slots s
 		WHERE s.shard = $1 AND s.uid = $2 AND s.trigger IN (2, 3) AND s.fire_time < $3 ORDER BY s.fire_time DESC LIMIT $4`, int32(id), uid[:], int64(before), limit)
-	slots, err := collect(rows, err, scanSlot)
+	slots, err := collect(rows, err, storekit.ScanSlot)
 	if err != nil {
 		return nil, unavailable("read slots", err)
 	}
@@ -115,7 +115,7 @@ func (db *DB) Slots(ctx context.Context, p store.SlotsPage) ([]store.SlotOf, sto
 // newestOfShard gives a shard's newest slots before the page's cursor.
 func (db *DB) newestOfShard(ctx context.Context, id shard.ID, pager *storekit.Pager) error {
 	before, uid := storekit.Bound(id, pager.Page.Before)
-	rows, err := db.reader.Query(ctx, `SELECT `+slotColumns+`, `+jobColumns+slotJoin+`
+	rows, err := db.reader.Query(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+slotJoin+`
 		WHERE s.shard = $1 AND (s.fire_time, s.uid) < ($2, $3) ORDER BY s.fire_time DESC, s.uid DESC LIMIT $4`,
 		int32(id), int64(before), uid, storekit.ScanBudget)
 	if err != nil {
@@ -123,7 +123,7 @@ func (db *DB) newestOfShard(ctx context.Context, id shard.ID, pager *storekit.Pa
 	}
 	defer rows.Close()
 	for c := pager.Shard(); rows.Next(); {
-		s, err := scanSlotOf(rows)
+		s, err := storekit.ScanSlotOf(rows)
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (db *DB) newestOfShard(ctx context.Context, id shard.ID, pager *storekit.Pa
 func (db *DB) Attempts(ctx context.Context, id shard.ID, key job.SlotKey) ([]job.Attempt, error) {
 	rows, err := db.reader.Query(ctx, `SELECT attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late
 		FROM attempts WHERE shard = $1 AND fire_time = $2 AND uid = $3 ORDER BY attempt`, int32(id), int64(key.FireTime), key.UID[:])
-	attempts, err := collect(rows, err, func(row scanner) (a job.Attempt, err error) {
+	attempts, err := collect(rows, err, func(row storekit.Scanner) (a job.Attempt, err error) {
 		return a, row.Scan(&a.Number, &a.Worker, &a.Epoch, &a.ClaimedAt, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.ErrorCode, &a.ErrorText, &a.Late)
 	})
 	if err != nil {
@@ -159,7 +159,7 @@ func (db *DB) GapsOf(ctx context.Context, id shard.ID) ([]store.Gap, error) {
 // DeadLetters implements store.Reader.
 func (db *DB) DeadLetters(ctx context.Context, id shard.ID, limit int) ([]store.DeadLetter, error) {
 	rows, err := db.reader.Query(ctx, `SELECT fire_time, uid, handler, dead_at FROM dead_letters WHERE shard = $1 ORDER BY fire_time, uid LIMIT $2`, int32(id), limit)
-	letters, err := collect(rows, err, func(row scanner) (d store.DeadLetter, err error) {
+	letters, err := collect(rows, err, func(row storekit.Scanner) (d store.DeadLetter, err error) {
 		var uid []byte
 		err = row.Scan(&d.Key.FireTime, &uid, &d.Handler, &d.At)
 		copy(d.Key.UID[:], uid)
@@ -174,7 +174,7 @@ func (db *DB) DeadLetters(ctx context.Context, id shard.ID, limit int) ([]store.
 // Events implements store.Reader.
 func (db *DB) Events(ctx context.Context, id shard.ID, limit int) ([]store.Event, error) {
 	rows, err := db.reader.Query(ctx, `SELECT seq, at, kind, uid, fire_time, detail FROM events WHERE shard = $1 ORDER BY epoch DESC, seq DESC LIMIT $2`, int32(id), limit)
-	events, err := collect(rows, err, func(row scanner) (e store.Event, err error) {
+	events, err := collect(rows, err, func(row storekit.Scanner) (e store.Event, err error) {
 		var uid []byte
 		err = row.Scan(&e.Seq, &e.At, &e.Kind, &uid, &e.Fire, &e.Detail)
 		copy(e.Job[:], uid)
@@ -198,7 +198,7 @@ func (db *DB) RegisterHandlers(ctx context.Context, names []string, at job.Insta
 
 const handlerColumns = `SELECT name, created_at, last_seen_at FROM handlers `
 
-func scanHandler(row scanner) (h store.Handler, err error) {
+func scanHandler(row storekit.Scanner) (h store.Handler, err error) {
 	return h, row.Scan(&h.Name, &h.CreatedAt, &h.LastSeenAt)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/storekit"
 )
 
 const (
@@ -151,7 +152,7 @@ func (s *shardTx) applyJobs(b *store.ShardBatch) error {
 }
 
 func (s *shardTx) create(c *store.Create) error {
-	values, err := jobValues(&c.Job)
+	values, err := storekit.JobValues(&c.Job)
 	if err != nil {
 		return err
 	}
@@ -183,10 +184,10 @@ func (s *shardTx) create(c *store.Create) error {
 // rival reads the job that stood in the way of an insert: itself, sent before,
 // or the one with its request id or its name.
 func (s *shardTx) rival(j *job.Job) (job.Job, error) {
-	return scanJob(s.queryRow(`SELECT `+jobColumns+` FROM jobs j WHERE j.shard = ?1
+	return storekit.ScanJob(s.queryRow(`SELECT `+storekit.JobColumns+` FROM jobs j WHERE j.shard = ?1
 		AND (j.uid = ?2 OR (j.namespace = ?3 AND j.request_id = ?4) OR (j.namespace = ?3 AND j.name = ?5 AND j.ended_at IS NULL))
 		ORDER BY j.uid = ?2 DESC, j.request_id IS ?4 DESC LIMIT 1`,
-		s.id, j.UID[:], j.Namespace, nullText(j.RequestID), j.Name))
+		s.id, j.UID[:], j.Namespace, storekit.NullText(j.RequestID), j.Name))
 }
 
 func (s *shardTx) request(r *store.Request) error {
@@ -275,7 +276,7 @@ func (s *shardTx) updateSlot(u *store.SlotUpdate) error {
 // notWritten reports the row that stands where another was to be written, unless
 // it is the same: then an earlier send of this batch wrote it.
 func (s *shardTx) notWritten(row *job.Slot) error {
-	stands, err := scanSlot(s.queryRow(`SELECT `+slotColumns+` FROM slots s WHERE s.shard = ? AND s.fire_time = ? AND s.uid = ?`,
+	stands, err := storekit.ScanSlot(s.queryRow(`SELECT `+storekit.SlotColumns+` FROM slots s WHERE s.shard = ? AND s.fire_time = ? AND s.uid = ?`,
 		s.id, int64(row.Key.FireTime), row.Key.UID[:]))
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err

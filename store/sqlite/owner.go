@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/storekit"
 )
 
 // InitShards implements store.Shards. The watermark of a new shard is now: a
@@ -139,20 +140,20 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 		if l.Recurring, err = recurring(ctx, tx, id, l.Gaps); err != nil {
 			return err
 		}
-		rows, err := tx.QueryContext(ctx, `SELECT `+slotColumns+`, `+jobColumns+slotJoin+`
+		rows, err := tx.QueryContext(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+slotJoin+`
 			WHERE s.shard = ?1 AND s.fire_time >= (SELECT open_from FROM shards WHERE shard = ?1) AND s.state IN (1, 2)
 			AND NOT EXISTS (SELECT 1 FROM backlog b INDEXED BY backlog_slot WHERE b.shard = s.shard AND b.fire_time = s.fire_time AND b.uid = s.uid AND b.waiting = 1)`, id)
-		if l.Open, err = collect(rows, err, scanSlotOf); err != nil {
+		if l.Open, err = collect(rows, err, storekit.ScanSlotOf); err != nil {
 			return err
 		}
-		rows, err = tx.QueryContext(ctx, `SELECT `+slotColumns+`, `+jobColumns+` FROM backlog b
+		rows, err = tx.QueryContext(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+` FROM backlog b
 			JOIN slots s ON s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid
 			JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid WHERE b.shard = ? AND b.waiting = 0`, id)
-		if l.Claimed, err = collect(rows, err, scanSlotOf); err != nil {
+		if l.Claimed, err = collect(rows, err, storekit.ScanSlotOf); err != nil {
 			return err
 		}
 		rows, err = tx.QueryContext(ctx, `SELECT handler, priority, count(*), min(wake_at) FROM backlog WHERE shard = ? AND waiting = 1 GROUP BY handler, priority`, id)
-		l.Backlog, err = collect(rows, err, func(row scanner) (c store.BacklogCount, err error) {
+		l.Backlog, err = collect(rows, err, func(row storekit.Scanner) (c store.BacklogCount, err error) {
 			return c, row.Scan(&c.Handler, &c.Priority, &c.Rows, &c.WakeAt)
 		})
 		return err
@@ -165,9 +166,9 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 // are left to the inbox.
 func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]job.Job, error) {
 	const notInInbox = ` AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)`
-	rows, err := tx.QueryContext(ctx, `SELECT `+jobColumns+` FROM jobs j INDEXED BY jobs_recurring
+	rows, err := tx.QueryContext(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j INDEXED BY jobs_recurring
 		WHERE j.shard = ? AND j.kind >= 3 AND j.ended_at IS NULL`+notInInbox, id)
-	jobs, err := collect(rows, err, scanJob)
+	jobs, err := collect(rows, err, storekit.ScanJob)
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +179,8 @@ func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]j
 	for _, g := range open {
 		oldest = min(oldest, g.Cursor.FireTime)
 	}
-	rows, err = tx.QueryContext(ctx, `SELECT `+jobColumns+` FROM jobs j WHERE j.shard = ? AND j.ended_at >= ? AND j.kind >= 2`+notInInbox, id, int64(oldest))
-	ended, err := collect(rows, err, scanJob)
+	rows, err = tx.QueryContext(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j WHERE j.shard = ? AND j.ended_at >= ? AND j.kind >= 2`+notInInbox, id, int64(oldest))
+	ended, err := collect(rows, err, storekit.ScanJob)
 	return append(jobs, ended...), err
 }
 
@@ -189,7 +190,7 @@ type querier interface {
 
 func gaps(ctx context.Context, q querier, id int64) ([]store.Gap, error) {
 	rows, err := q.QueryContext(ctx, `SELECT to_time, uid, from_time, cursor_time, cursor_uid, made_at FROM gaps WHERE shard = ? ORDER BY to_time, uid`, id)
-	return collect(rows, err, func(row scanner) (g store.Gap, err error) {
+	return collect(rows, err, func(row storekit.Scanner) (g store.Gap, err error) {
 		var uid, cursor []byte
 		err = row.Scan(&g.Key.To, &uid, &g.From, &g.Cursor.FireTime, &cursor, &g.MadeAt)
 		copy(g.Key.UID[:], uid)
@@ -201,11 +202,11 @@ func gaps(ctx context.Context, q querier, id int64) ([]store.Gap, error) {
 // OnceJobs implements store.Loader.
 func (db *DB) OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, until job.Instant, limit int) (jobs []job.Job, err error) {
 	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, `SELECT `+jobColumns+` FROM jobs j
+		rows, err := tx.QueryContext(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j
 			WHERE j.shard = ? AND j.fire_at IS NOT NULL AND (j.ended_at IS NULL OR j.ended_at >= j.fire_at) AND (j.fire_at, j.uid) > (?, ?) AND j.fire_at <= ?
 			AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)
 			ORDER BY j.fire_at, j.uid LIMIT ?`, int64(p.Shard), int64(after.FireTime), after.UID[:], int64(until), limit)
-		jobs, err = collect(rows, err, scanJob)
+		jobs, err = collect(rows, err, storekit.ScanJob)
 		return err
 	})
 	return jobs, err
@@ -213,7 +214,7 @@ func (db *DB) OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, un
 
 // Waiting implements store.Loader.
 func (db *DB) Waiting(ctx context.Context, p shard.Proof, q store.BacklogQuery) (slots []store.BacklogSlot, err error) {
-	const columns = `SELECT b.waiting, b.handler, b.priority, b.fairness, b.ready_at, b.wake_at, ` + slotColumns + `, ` + jobColumns + ` FROM backlog b
+	const columns = `SELECT ` + storekit.WaitingColumns + ` FROM backlog b
 		JOIN slots s ON s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid
 		JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid
 		WHERE b.shard = ? AND b.waiting = 1 AND `
@@ -225,31 +226,18 @@ func (db *DB) Waiting(ctx context.Context, p shard.Proof, q store.BacklogQuery) 
 	query += ` ORDER BY b.handler, b.priority, b.fairness, b.ready_at, b.fire_time, b.uid LIMIT ?`
 	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, query, append(args, q.Limit)...)
-		slots, err = collect(rows, err, scanWaiting)
+		slots, err = collect(rows, err, storekit.ScanWaiting)
 		return err
 	})
 	return slots, err
 }
 
-func scanWaiting(row scanner) (b store.BacklogSlot, err error) {
-	var s slotRow
-	var j jobRow
-	k := &b.Row.Key
-	targets := []any{&k.Waiting, &k.Handler, &k.Priority, &k.Fairness, &k.ReadyAt, &b.Row.WakeAt}
-	if err := row.Scan(append(append(targets, s.targets()...), j.targets()...)...); err != nil {
-		return b, err
-	}
-	b.Slot, b.Job = s.value(), j.value()
-	k.Slot = b.Slot.Key
-	return b, nil
-}
-
 // Drain implements store.Loader.
 func (db *DB) Drain(ctx context.Context, p shard.Proof, limit int) (jobs []job.Job, err error) {
 	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, `SELECT `+jobColumns+` FROM inbox i JOIN jobs j ON j.shard = i.shard AND j.uid = i.uid
+		rows, err := tx.QueryContext(ctx, `SELECT `+storekit.JobColumns+` FROM inbox i JOIN jobs j ON j.shard = i.shard AND j.uid = i.uid
 			WHERE i.shard = ? LIMIT ?`, int64(p.Shard), limit)
-		jobs, err = collect(rows, err, scanJob)
+		jobs, err = collect(rows, err, storekit.ScanJob)
 		return err
 	})
 	return jobs, err
@@ -258,7 +246,7 @@ func (db *DB) Drain(ctx context.Context, p shard.Proof, limit int) (jobs []job.J
 // InboxShards implements store.Loader.
 func (db *DB) InboxShards(ctx context.Context) ([]shard.ID, error) {
 	rows, err := db.read.QueryContext(ctx, `SELECT DISTINCT shard FROM inbox ORDER BY shard`)
-	ids, err := collect(rows, err, func(row scanner) (id shard.ID, err error) { return id, row.Scan(&id) })
+	ids, err := collect(rows, err, func(row storekit.Scanner) (id shard.ID, err error) { return id, row.Scan(&id) })
 	if err != nil {
 		return nil, unavailable("look at inboxes", err)
 	}
@@ -269,7 +257,7 @@ func (db *DB) InboxShards(ctx context.Context) ([]shard.ID, error) {
 func (db *DB) SlotOf(ctx context.Context, p shard.Proof, key job.SlotKey) (s store.SlotOf, err error) {
 	found := false
 	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) (err error) {
-		s, err = scanSlotOf(tx.QueryRowContext(ctx, `SELECT `+slotColumns+`, `+jobColumns+slotJoin+`
+		s, err = storekit.ScanSlotOf(tx.QueryRowContext(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+slotJoin+`
 			WHERE s.shard = ? AND s.fire_time = ? AND s.uid = ?`, int64(p.Shard), int64(key.FireTime), key.UID[:]))
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
@@ -316,7 +304,7 @@ var errNotStored = errors.New("another job stands in the way")
 // way.
 func (s *shardTx) submit(j *job.Job, at job.Instant) (*job.Job, error) {
 	j.CreatedAt, j.EffectiveFrom = at, at
-	values, err := jobValues(j)
+	values, err := storekit.JobValues(j)
 	if err != nil {
 		return nil, err
 	}

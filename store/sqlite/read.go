@@ -16,7 +16,7 @@ import (
 
 // oneJob runs a query for at most one job.
 func (db *DB) oneJob(ctx context.Context, what, query string, args ...any) (job.Job, error) {
-	j, err := scanJob(db.read.QueryRowContext(ctx, query, args...))
+	j, err := storekit.ScanJob(db.read.QueryRowContext(ctx, query, args...))
 	if errors.Is(err, sql.ErrNoRows) {
 		return j, fmt.Errorf("sqlite: %s: %w", what, store.ErrNotFound)
 	}
@@ -28,13 +28,13 @@ func (db *DB) oneJob(ctx context.Context, what, query string, args ...any) (job.
 
 // Job implements store.Reader.
 func (db *DB) Job(ctx context.Context, id shard.ID, namespace, name string) (job.Job, error) {
-	return db.oneJob(ctx, "job "+namespace+"/"+name, `SELECT `+jobColumns+` FROM jobs j INDEXED BY jobs_by_name
+	return db.oneJob(ctx, "job "+namespace+"/"+name, `SELECT `+storekit.JobColumns+` FROM jobs j INDEXED BY jobs_by_name
 		WHERE j.namespace = ? AND j.name = ? AND j.shard = ? ORDER BY j.ended_at IS NULL DESC, j.ended_at DESC LIMIT 1`, namespace, name, int64(id))
 }
 
 // JobByUID implements store.Reader.
 func (db *DB) JobByUID(ctx context.Context, namespace string, uid job.UID) (job.Job, error) {
-	return db.oneJob(ctx, "job "+uid.String(), `SELECT `+jobColumns+` FROM shards h CROSS JOIN jobs j ON j.shard = h.shard
+	return db.oneJob(ctx, "job "+uid.String(), `SELECT `+storekit.JobColumns+` FROM shards h CROSS JOIN jobs j ON j.shard = h.shard
 		WHERE j.uid = ? AND j.namespace = ? LIMIT 1`, uid[:], namespace)
 }
 
@@ -42,7 +42,7 @@ func (db *DB) JobByUID(ctx context.Context, namespace string, uid job.UID) (job.
 func (db *DB) JobUIDs(ctx context.Context, id shard.ID, namespace, name string) ([]job.UID, error) {
 	rows, err := db.read.QueryContext(ctx, `SELECT j.uid FROM jobs j INDEXED BY jobs_by_name WHERE j.namespace = ? AND j.name = ? AND j.shard = ?
 		ORDER BY j.ended_at IS NULL DESC, j.ended_at DESC`, namespace, name, int64(id))
-	uids, err := collect(rows, err, func(row scanner) (uid job.UID, err error) {
+	uids, err := collect(rows, err, func(row storekit.Scanner) (uid job.UID, err error) {
 		var b []byte
 		err = row.Scan(&b)
 		copy(uid[:], b)
@@ -56,16 +56,16 @@ func (db *DB) JobUIDs(ctx context.Context, id shard.ID, namespace, name string) 
 
 // JobByRequest implements store.Reader.
 func (db *DB) JobByRequest(ctx context.Context, id shard.ID, namespace, requestID string) (job.Job, error) {
-	return db.oneJob(ctx, "request "+requestID, `SELECT `+jobColumns+` FROM jobs j WHERE j.shard = ? AND j.namespace = ? AND j.request_id = ?`,
+	return db.oneJob(ctx, "request "+requestID, `SELECT `+storekit.JobColumns+` FROM jobs j WHERE j.shard = ? AND j.namespace = ? AND j.request_id = ?`,
 		int64(id), namespace, requestID)
 }
 
 // Jobs implements store.Reader.
 func (db *DB) Jobs(ctx context.Context, p store.JobsPage) ([]job.Job, error) {
-	rows, err := db.read.QueryContext(ctx, `SELECT `+jobColumns+` FROM jobs j INDEXED BY jobs_by_name
+	rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j INDEXED BY jobs_by_name
 		WHERE j.namespace = ? AND (j.name, j.uid) > (?, ?) AND (? OR j.ended_at IS NULL) ORDER BY j.name, j.uid LIMIT ?`,
 		p.Namespace, p.AfterName, p.AfterUID[:], p.ShowEnded, p.Limit)
-	jobs, err := collect(rows, err, scanJob)
+	jobs, err := collect(rows, err, storekit.ScanJob)
 	if err != nil {
 		return nil, unavailable("list jobs", err)
 	}
@@ -82,8 +82,8 @@ func (db *DB) SlotsByKey(ctx context.Context, id shard.ID, keys []job.SlotKey) (
 		}
 		args = append(args, int64(id))
 		rows, err := db.read.QueryContext(ctx, `WITH k (fire_time, uid) AS (VALUES `+strings.Repeat("(?, ?), ", len(chunk)-1)+`(?, ?))
-			SELECT `+slotColumns+` FROM k CROSS JOIN slots s ON s.shard = ? AND s.fire_time = k.fire_time AND s.uid = k.uid`, args...)
-		slots, err := collect(rows, err, scanSlot)
+			SELECT `+storekit.SlotColumns+` FROM k CROSS JOIN slots s ON s.shard = ? AND s.fire_time = k.fire_time AND s.uid = k.uid`, args...)
+		slots, err := collect(rows, err, storekit.ScanSlot)
 		if err != nil {
 			return nil, unavailable("read slots", err)
 		}
@@ -94,9 +94,9 @@ func (db *DB) SlotsByKey(ctx context.Context, id shard.ID, keys []job.SlotKey) (
 
 // UnscheduledSlots implements store.Reader.
 func (db *DB) UnscheduledSlots(ctx context.Context, id shard.ID, uid job.UID, before job.Instant, limit int) ([]job.Slot, error) {
-	rows, err := db.read.QueryContext(ctx, `SELECT `+slotColumns+` FROM slots s INDEXED BY slots_unscheduled
+	rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.SlotColumns+` FROM slots s INDEXED BY slots_unscheduled
 		WHERE s.shard = ? AND s.uid = ? AND s.trigger IN (2, 3) AND s.fire_time < ? ORDER BY s.fire_time DESC LIMIT ?`, int64(id), uid[:], int64(before), limit)
-	slots, err := collect(rows, err, scanSlot)
+	slots, err := collect(rows, err, storekit.ScanSlot)
 	if err != nil {
 		return nil, unavailable("read slots", err)
 	}
@@ -122,7 +122,7 @@ func (db *DB) Slots(ctx context.Context, p store.SlotsPage) ([]store.SlotOf, sto
 // newestOfShard gives a shard's newest slots before the page's cursor.
 func (db *DB) newestOfShard(ctx context.Context, id shard.ID, pager *storekit.Pager) error {
 	before, uid := storekit.Bound(id, pager.Page.Before)
-	rows, err := db.read.QueryContext(ctx, `SELECT `+slotColumns+`, `+jobColumns+slotJoin+`
+	rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+slotJoin+`
 		WHERE s.shard = ? AND (s.fire_time, s.uid) < (?, ?) ORDER BY s.fire_time DESC, s.uid DESC LIMIT ?`,
 		int64(id), int64(before), uid, storekit.ScanBudget)
 	if err != nil {
@@ -130,7 +130,7 @@ func (db *DB) newestOfShard(ctx context.Context, id shard.ID, pager *storekit.Pa
 	}
 	defer rows.Close()
 	for c := pager.Shard(); rows.Next(); {
-		s, err := scanSlotOf(rows)
+		s, err := storekit.ScanSlotOf(rows)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (db *DB) newestOfShard(ctx context.Context, id shard.ID, pager *storekit.Pa
 func (db *DB) Attempts(ctx context.Context, id shard.ID, key job.SlotKey) ([]job.Attempt, error) {
 	rows, err := db.read.QueryContext(ctx, `SELECT attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late
 		FROM attempts WHERE shard = ? AND fire_time = ? AND uid = ? ORDER BY attempt`, int64(id), int64(key.FireTime), key.UID[:])
-	attempts, err := collect(rows, err, func(row scanner) (a job.Attempt, err error) {
+	attempts, err := collect(rows, err, func(row storekit.Scanner) (a job.Attempt, err error) {
 		return a, row.Scan(&a.Number, &a.Worker, &a.Epoch, &a.ClaimedAt, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.ErrorCode, &a.ErrorText, &a.Late)
 	})
 	if err != nil {
@@ -166,7 +166,7 @@ func (db *DB) GapsOf(ctx context.Context, id shard.ID) ([]store.Gap, error) {
 // DeadLetters implements store.Reader.
 func (db *DB) DeadLetters(ctx context.Context, id shard.ID, limit int) ([]store.DeadLetter, error) {
 	rows, err := db.read.QueryContext(ctx, `SELECT fire_time, uid, handler, dead_at FROM dead_letters WHERE shard = ? ORDER BY fire_time, uid LIMIT ?`, int64(id), limit)
-	letters, err := collect(rows, err, func(row scanner) (d store.DeadLetter, err error) {
+	letters, err := collect(rows, err, func(row storekit.Scanner) (d store.DeadLetter, err error) {
 		var uid []byte
 		err = row.Scan(&d.Key.FireTime, &uid, &d.Handler, &d.At)
 		copy(d.Key.UID[:], uid)
@@ -181,7 +181,7 @@ func (db *DB) DeadLetters(ctx context.Context, id shard.ID, limit int) ([]store.
 // Events implements store.Reader.
 func (db *DB) Events(ctx context.Context, id shard.ID, limit int) ([]store.Event, error) {
 	rows, err := db.read.QueryContext(ctx, `SELECT seq, at, kind, uid, fire_time, detail FROM events WHERE shard = ? ORDER BY epoch DESC, seq DESC LIMIT ?`, int64(id), limit)
-	events, err := collect(rows, err, func(row scanner) (e store.Event, err error) {
+	events, err := collect(rows, err, func(row storekit.Scanner) (e store.Event, err error) {
 		var uid []byte
 		err = row.Scan(&e.Seq, &e.At, &e.Kind, &uid, &e.Fire, &e.Detail)
 		copy(e.Job[:], uid)
@@ -208,7 +208,7 @@ func (db *DB) RegisterHandlers(ctx context.Context, names []string, at job.Insta
 
 const handlerColumns = `SELECT name, created_at, last_seen_at FROM handlers `
 
-func scanHandler(row scanner) (h store.Handler, err error) {
+func scanHandler(row storekit.Scanner) (h store.Handler, err error) {
 	return h, row.Scan(&h.Name, &h.CreatedAt, &h.LastSeenAt)
 }
 

@@ -1,6 +1,6 @@
-// Package storekit holds what the adapters of package store share: how a job's
-// schedule and policies are written as text, and how the pages of several shards
-// become one.
+// Package storekit holds what the adapters of package store share: which columns a
+// job and a slot have and how they are read, how a job's schedule and policies are
+// written as text, and how the pages of several shards become one.
 package storekit
 
 import (
