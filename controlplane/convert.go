@@ -34,7 +34,7 @@ func jobMessage(j *job.Job, now job.Instant) *carillonv1.Job {
 		Name: j.ResourceName(), Uid: j.UID.String(), Handler: j.Handler, Params: document(j.Params),
 		Schedule: scheduleMessage(j.Schedule), RetryPolicy: retryMessage(j.Retry), AttemptTimeout: durationpb.New(j.Timeout),
 		CreateTime: timestamp(j.CreatedAt), EffectiveFrom: timestamp(j.EffectiveFrom), EndTime: timestamp(j.EndedAt),
-		QuarantineReason: j.Quarantine,
+		QuarantineReason: j.Quarantine, Labels: j.Labels,
 	}
 	next := describe(m, j, now)
 	m.NextFireTime = timestamp(next)

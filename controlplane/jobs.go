@@ -243,7 +243,8 @@ func (s jobService) ListJobs(ctx context.Context, req *carillonv1.ListJobsReques
 	if err := v.err(); err != nil {
 		return nil, err
 	}
-	jobs, err := s.store.Jobs(ctx, store.JobsPage{Namespace: ns, ShowEnded: req.GetShowEnded(), AfterName: at.Name, AfterUID: at.UID, Limit: size + 1})
+	after := store.JobCursor{Name: at.Name, UID: at.UID}
+	jobs, next, err := s.store.Jobs(ctx, store.JobsPage{Namespace: ns, ShowEnded: req.GetShowEnded(), After: after, Limit: size})
 	if err != nil {
 		return nil, s.toStatus(ctx, "list jobs", err)
 	}
@@ -251,9 +252,11 @@ func (s jobService) ListJobs(ctx context.Context, req *carillonv1.ListJobsReques
 	for i := range jobs {
 		resp.Jobs = append(resp.Jobs, jobMessage(&jobs[i], now()))
 	}
-	if n := min(cutByBytes(resp.Jobs), size); n < len(resp.Jobs) {
-		resp.Jobs = resp.Jobs[:n]
-		resp.NextPageToken = encodeToken(print, jobsCursor{jobs[n-1].Name, jobs[n-1].UID})
+	if n := cutByBytes(resp.Jobs); n < len(resp.Jobs) {
+		resp.Jobs, next = resp.Jobs[:n], store.JobCursor{Name: jobs[n-1].Name, UID: jobs[n-1].UID}
+	}
+	if next != (store.JobCursor{}) {
+		resp.NextPageToken = encodeToken(print, jobsCursor{next.Name, next.UID})
 	}
 	return resp, nil
 }

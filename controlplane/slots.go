@@ -161,7 +161,7 @@ func statesSpec(v *violations, asked []carillonv1.SlotState) []job.State {
 
 func (s slotService) slotsOfAll(ctx context.Context, ns string, states []job.State, at slotsCursor, size int) ([]store.SlotOf, slotsCursor, error) {
 	before := store.SlotCursor{Key: job.SlotKey{FireTime: at.Before, UID: at.UID}, Shard: at.Shard}
-	slots, next, err := s.store.Slots(ctx, store.SlotsPage{Namespace: ns, States: states, Before: before, Limit: size})
+	slots, next, err := s.store.Slots(ctx, store.SlotsPage{Namespace: ns, Filter: store.SlotFilter{States: states}, Before: before, Limit: size})
 	return slots, slotsCursor{UID: next.Key.UID, Before: next.Key.FireTime, Shard: next.Shard}, s.toStatus(ctx, "list slots", err)
 }
 

@@ -35,6 +35,9 @@ func jobSpec(v *violations, prefix string, m *carillonv1.Job) job.Job {
 	j.Schedule = scheduleSpec(v, prefix+"schedule", m.GetSchedule())
 	retrySpec(v, prefix+"retry_policy.", m.GetRetryPolicy(), &j.Retry)
 	durationSpec(v, prefix+"attempt_timeout", m.GetAttemptTimeout(), time.Millisecond, &j.Timeout)
+	if v.check(prefix+"labels", job.CheckLabels(m.GetLabels())) && len(m.GetLabels()) > 0 {
+		j.Labels = m.GetLabels()
+	}
 	return j
 }
 

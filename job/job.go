@@ -69,7 +69,8 @@ type Job struct {
 	EndedAt       Instant // the job owns no fire time after it; zero while it lives
 	RequestID     string  // empty if none was given
 	RequestHash   string
-	Quarantine    string // why the job was set aside, or empty
+	Labels        map[string]string // nil if there are none
+	Quarantine    string            // why the job was set aside, or empty
 }
 
 // ResourceName returns namespaces/{namespace}/jobs/{job}.
@@ -89,7 +90,8 @@ func (j *Job) Hash() string {
 		Schedule                 Schedule
 		Retry                    RetryPolicy
 		Timeout                  time.Duration
-	}{j.Namespace, j.Name, j.Handler, string(j.Params), j.Schedule, j.Retry, j.Timeout}
+		Labels                   map[string]string `json:",omitempty"` // a job without any has the hash that it had before there were labels
+	}{j.Namespace, j.Name, j.Handler, string(j.Params), j.Schedule, j.Retry, j.Timeout, j.Labels}
 	text, err := json.Marshal(spec)
 	if err != nil {
 		panic("job: a job's own fields can always be written as JSON: " + err.Error())

@@ -3,6 +3,9 @@ package job
 import (
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -99,6 +102,34 @@ func CheckWorkerID(s string) error {
 	for i := range len(s) {
 		if c := s[i]; !alphanumeric(c) && c != '.' && c != '_' && c != '-' && c != ':' {
 			return errID
+		}
+	}
+	return nil
+}
+
+// Bounds of labels.
+const (
+	MaxLabels      = 32
+	MaxLabelLength = 63
+)
+
+var (
+	errLabels     = fmt.Errorf("must be at most %d", MaxLabels)
+	errLabelKey   = fmt.Errorf("a key must be 1 to %d letters, digits, '.', '_', '/' or '-', beginning and ending with a letter or digit", MaxLabelLength)
+	errLabelValue = fmt.Errorf("a value must be at most %d letters, digits, '.', '_' or '-', beginning and ending with a letter or digit", MaxLabelLength)
+)
+
+// CheckLabels reports what is wrong with the labels of a job.
+func CheckLabels(labels map[string]string) error {
+	if len(labels) > MaxLabels {
+		return errLabels
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if len(key) > MaxLabelLength || CheckName(strings.ReplaceAll(key, "/", "-")) != nil {
+			return fmt.Errorf("%w: %q", errLabelKey, key)
+		}
+		if value := labels[key]; value != "" && (len(value) > MaxLabelLength || CheckName(value) != nil) {
+			return fmt.Errorf("%w: %q of %s", errLabelValue, value, key)
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@ type Store interface {
 	Inbox
 	Reader
 	Catalog
+	Auditor
 	// Close ends all work; calls that are under way fail.
 	Close() error
 }
@@ -32,9 +33,10 @@ type Claim struct {
 
 // Owned is what a take-over returns.
 type Owned struct {
-	Proof     shard.Proof
-	Watermark job.Instant
-	OpenFrom  job.Instant
+	Proof        shard.Proof
+	Watermark    job.Instant
+	OpenFrom     job.Instant
+	RetainedFrom job.Instant // what was due before it may have been deleted; zero: nothing was
 }
 
 // Shards decides who may write.
@@ -77,9 +79,10 @@ type Batch struct {
 // backlog) with its trigger and the instant from which it may run: one whose slot
 // was not written leaves nothing behind.
 type ShardBatch struct {
-	Proof     shard.Proof
-	Watermark job.Instant // zero: unchanged
-	OpenFrom  job.Instant // zero: unchanged
+	Proof        shard.Proof
+	Watermark    job.Instant // zero: unchanged
+	OpenFrom     job.Instant // zero: unchanged
+	RetainedFrom job.Instant // zero: unchanged; raised before anything is pruned
 
 	Creates     []Create
 	Ends        []JobEnd
@@ -97,13 +100,17 @@ type ShardBatch struct {
 	GapMoves    []GapMove
 	InboxDels   []job.UID
 	Events      []Event
+
+	SlotPrunes []SlotPrune
+	JobPrunes  []job.UID // of jobs that have ended
+	Old        Old
 }
 
 // Rows returns how many rows s writes, for the bound of a batch.
 func (s *ShardBatch) Rows() int {
 	n := len(s.Ends) + len(s.Quarantines) + len(s.Requests) + len(s.Slots) + len(s.Updates) +
 		len(s.Attempts) + len(s.Lates) + len(s.BacklogDels) + len(s.BacklogPuts) + len(s.DeadPuts) + len(s.DeadDels) +
-		len(s.GapPuts) + len(s.GapMoves) + len(s.InboxDels) + len(s.Events)
+		len(s.GapPuts) + len(s.GapMoves) + len(s.InboxDels) + len(s.Events) + len(s.SlotPrunes) + len(s.JobPrunes) + s.Old.rows()
 	for i := range s.Creates {
 		n += 1 + len(s.Creates[i].Slots)
 	}
@@ -196,6 +203,35 @@ type Request struct {
 	Key       job.SlotKey
 }
 
+// SlotPrune deletes a slot that has ended, with its attempts and its dead letter, if
+// it stands as the writer read it.
+type SlotPrune struct {
+	Key     job.SlotKey
+	State   job.State
+	Attempt int32
+}
+
+// Old deletes the oldest requests and events, MaxOldRows of each at most, that are
+// not older than From, below which everything is gone, and older than an instant.
+type Old struct {
+	From                         job.Instant
+	RequestsBefore, EventsBefore job.Instant // zero: none
+}
+
+// MaxOldRows bounds the rows of each kind that one batch deletes by their age.
+const MaxOldRows = 250
+
+func (o Old) rows() int {
+	n := 0
+	if o.RequestsBefore != 0 {
+		n += MaxOldRows
+	}
+	if o.EventsBefore != 0 {
+		n += MaxOldRows
+	}
+	return n
+}
+
 // SlotUpdate replaces a slot's row if it stands as From says.
 type SlotUpdate struct {
 	Slot        job.Slot
@@ -237,9 +273,13 @@ type BacklogRow struct {
 
 // DeadLetter is a slot whose retries are exhausted.
 type DeadLetter struct {
-	Key     job.SlotKey
-	Handler string
-	At      job.Instant
+	Key         job.SlotKey
+	Namespace   string
+	Handler     string
+	At          job.Instant
+	ErrorCode   string
+	Fingerprint string // what the errors of one cause have in common
+	Sample      string // the error's beginning
 }
 
 // Gap is a range of fire times, (From, To], whose slots are still to be made, of
@@ -307,30 +347,6 @@ type ShardOutcome struct {
 	Gaps     []GapKey                 // moved by somebody else
 }
 
-// JobsPage asks for jobs in the order of their names.
-type JobsPage struct {
-	Namespace string
-	ShowEnded bool
-	AfterName string // exclusive, with AfterUID
-	AfterUID  job.UID
-	Limit     int
-}
-
-// SlotsPage asks for slots, newest first.
-type SlotsPage struct {
-	Namespace string
-	States    []job.State // empty: all
-	Before    SlotCursor  // exclusive; zero: from the newest
-	Limit     int
-}
-
-// SlotCursor is a place in the order of all slots: fire time, then shard, then
-// uid.
-type SlotCursor struct {
-	Key   job.SlotKey
-	Shard shard.ID
-}
-
 // SlotOf is a slot with the job that it belongs to.
 type SlotOf struct {
 	Slot job.Slot
@@ -377,6 +393,35 @@ type BacklogSlot struct {
 	SlotOf
 }
 
+// PruneQuery asks for the slots after a place in the order of keys whose fire times
+// lie before an instant.
+type PruneQuery struct {
+	After job.SlotKey
+	Until job.Instant
+	Limit int
+}
+
+// PruneSlot is what must be known of a slot to decide whether it is kept.
+type PruneSlot struct {
+	SlotPrune
+	FinishedAt job.Instant
+}
+
+// EndedQuery asks for jobs that ended after a place in the order (ended at, uid),
+// and before an instant.
+type EndedQuery struct {
+	AfterTime job.Instant
+	AfterUID  job.UID
+	Before    job.Instant
+	Limit     int
+}
+
+// EndedJob is a job with the instant by which it is ordered.
+type EndedJob struct {
+	UID job.UID
+	At  job.Instant
+}
+
 // Loader reads what an owner needs. Every read first sees the owner's epoch and
 // fails with a *FencedError otherwise.
 type Loader interface {
@@ -394,6 +439,14 @@ type Loader interface {
 	SlotOf(ctx context.Context, p shard.Proof, key job.SlotKey) (SlotOf, error)
 	// Drain reads rows of the shard's inbox.
 	Drain(ctx context.Context, p shard.Proof, limit int) ([]job.Job, error)
+	// OldSlots reads slots in the order of their keys, for retention.
+	OldSlots(ctx context.Context, p shard.Proof, q PruneQuery) ([]PruneSlot, error)
+	// EndedJobs reads jobs that ended, in the order of their ends, for retention.
+	EndedJobs(ctx context.Context, p shard.Proof, q EndedQuery) ([]EndedJob, error)
+	// DoneJobs reads jobs that fire once, that live, whose instant (their fire time,
+	// or their creation if they are immediate) lies in the query's range, and none of
+	// whose slots is open or dead: the jobs that ended by themselves.
+	DoneJobs(ctx context.Context, p shard.Proof, q EndedQuery) ([]EndedJob, error)
 }
 
 // Inbox takes jobs without being their shards' owner.
@@ -403,38 +456,6 @@ type Inbox interface {
 	// name or request id; if any is not nil and differs from what was asked for
 	// (another hash or no request id), nothing was written and stored is false.
 	Submit(ctx context.Context, jobs []job.Job) (existing []*job.Job, stored bool, err error)
-}
-
-// Reader answers people's questions, from any node. What isn't there is
-// ErrNotFound.
-type Reader interface {
-	// Job reads the live job of a name, or else the newest ended one.
-	Job(ctx context.Context, id shard.ID, namespace, name string) (job.Job, error)
-	// JobByUID reads a job by its uid, in whichever shard.
-	JobByUID(ctx context.Context, namespace string, uid job.UID) (job.Job, error)
-	// JobUIDs lists the uids that a name has had, newest first.
-	JobUIDs(ctx context.Context, id shard.ID, namespace, name string) ([]job.UID, error)
-	// JobByRequest reads the job that a request made.
-	JobByRequest(ctx context.Context, id shard.ID, namespace, requestID string) (job.Job, error)
-	// Jobs lists jobs.
-	Jobs(ctx context.Context, p JobsPage) ([]job.Job, error)
-	// SlotsByKey reads slots of one shard by their keys; those that aren't there
-	// are left out.
-	SlotsByKey(ctx context.Context, id shard.ID, keys []job.SlotKey) ([]job.Slot, error)
-	// UnscheduledSlots lists the immediate and manual slots of a job before an
-	// instant, newest first.
-	UnscheduledSlots(ctx context.Context, id shard.ID, uid job.UID, before job.Instant, limit int) ([]job.Slot, error)
-	// Slots lists slots of all jobs of a namespace. It looks at a bounded number
-	// of rows: next is where to go on, and is zero at the end.
-	Slots(ctx context.Context, p SlotsPage) (slots []SlotOf, next SlotCursor, err error)
-	// Attempts lists the attempts that did not end their slot, oldest first.
-	Attempts(ctx context.Context, id shard.ID, key job.SlotKey) ([]job.Attempt, error)
-	// GapsOf lists the open gaps of a shard.
-	GapsOf(ctx context.Context, id shard.ID) ([]Gap, error)
-	// DeadLetters lists the dead letters of a shard, by key.
-	DeadLetters(ctx context.Context, id shard.ID, limit int) ([]DeadLetter, error)
-	// Events lists the newest events of a shard, newest first.
-	Events(ctx context.Context, id shard.ID, limit int) ([]Event, error)
 }
 
 // Catalog keeps the handlers that workers registered.

@@ -25,6 +25,7 @@ type createFlags struct {
 	every, timeout, backoff, maxBackoff          time.Duration
 	factor, jitter                               float64
 	maxAttempts                                  int32
+	labels                                       map[string]string
 	now, allowUnregistered, dryRun               bool
 }
 
@@ -69,6 +70,7 @@ func newJobCreate(c *client) *cobra.Command {
 	flags.DurationVar(&f.maxBackoff, "max-backoff", 0, "longest delay (default: the server's)")
 	flags.Float64Var(&f.factor, "backoff-factor", 0, "growth of the delay (default: the server's)")
 	flags.Float64Var(&f.jitter, "jitter", 0, "random share of the delay, 0 to 1 (default: the server's)")
+	flags.StringToStringVar(&f.labels, "label", nil, "a label, KEY=VALUE; may be repeated")
 	flags.BoolVar(&f.allowUnregistered, "allow-unregistered", false, "accept a handler that no worker has registered yet")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "check and show, but store nothing")
 	return cmd
@@ -102,7 +104,7 @@ func (f *createFlags) request(cmd *cobra.Command, parent string) (*carillonv1.Cr
 	if given("jitter") {
 		policy.Jitter = &f.jitter
 	}
-	j := &carillonv1.Job{Handler: f.handler, Params: params, Schedule: schedule, RetryPolicy: policy}
+	j := &carillonv1.Job{Handler: f.handler, Params: params, Schedule: schedule, RetryPolicy: policy, Labels: f.labels}
 	if given("timeout") {
 		j.AttemptTimeout = durationpb.New(f.timeout)
 	}

@@ -105,7 +105,7 @@ func (s *Shard) writeSlot(b *Batch, slot *slotState, viaCreate bool) {
 	}
 	if dead := slot.row.State == job.Dead; dead != (slot.storedState == job.Dead) {
 		if dead {
-			b.Rows.DeadPuts = append(b.Rows.DeadPuts, store.DeadLetter{Key: slot.row.Key, Handler: slot.job.Handler, At: slot.row.FinishedAt})
+			b.Rows.DeadPuts = append(b.Rows.DeadPuts, deadLetter(slot))
 		} else {
 			b.Rows.DeadDels = append(b.Rows.DeadDels, slot.row.Key)
 		}
@@ -119,6 +119,16 @@ func (s *Shard) writeSlot(b *Batch, slot *slotState, viaCreate bool) {
 	b.messages = append(b.messages, slot.messages)
 	slot.messages = nil
 }
+
+// deadLetter describes a dead slot.
+func deadLetter(slot *slotState) store.DeadLetter {
+	row, j := &slot.row, slot.job
+	return store.DeadLetter{Key: row.Key, Namespace: j.Namespace, Handler: j.Handler, At: row.FinishedAt,
+		ErrorCode: row.ErrorCode, Fingerprint: job.Fingerprint(row.ErrorCode, row.ErrorText), Sample: job.CleanText([]byte(row.ErrorText), maxSampleBytes)}
+}
+
+// maxSampleBytes bounds the error's beginning that a dead letter shows.
+const maxSampleBytes = 200
 
 // writeWatermark lets the batch carry how far the shard has come, about once a
 // second: only if every slot up to there is in this batch or an earlier one.

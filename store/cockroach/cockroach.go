@@ -204,6 +204,3 @@ func refusedByDatabase(err error) bool {
 	}
 	return strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23") || strings.HasPrefix(pg.Code, "54")
 }
-
-// now is the database's clock in microseconds.
-const now = `(extract(epoch FROM now()) * 1000000)::INT8`

@@ -15,6 +15,79 @@ func gather[R, V any](rows []R, value func(*R) V) []V {
 	return out
 }
 
+// jobKey names a job of any shard.
+type jobKey struct {
+	shard int32
+	uid   job.UID
+}
+
+func scanJobKey(row storekit.Scanner) (k jobKey, err error) {
+	var uid []byte
+	err = row.Scan(&k.shard, &uid)
+	copy(k.uid[:], uid)
+	return k, err
+}
+
+// jobIn is a job to be written, with its structured parts as text.
+type jobIn struct {
+	job                     *job.Job
+	schedule, retry, labels string
+}
+
+// jobArrays are the columns of jobs in the order of jobColumnsIn.
+func jobArrays(rows []jobIn) (arrays []any, err error) {
+	for i := range rows {
+		r := &rows[i]
+		if r.schedule, r.retry, r.labels, err = storekit.EncodeJob(r.job); err != nil {
+			return nil, err
+		}
+	}
+	return []any{
+		gather(rows, func(r *jobIn) int32 { return int32(r.job.Shard) }),
+		gather(rows, func(r *jobIn) []byte { return r.job.UID[:] }),
+		gather(rows, func(r *jobIn) string { return r.job.Namespace }),
+		gather(rows, func(r *jobIn) string { return r.job.Name }),
+		gather(rows, func(r *jobIn) string { return r.job.Handler }),
+		gather(rows, func(r *jobIn) []byte { return storekit.NonNil(r.job.Params) }),
+		gather(rows, func(r *jobIn) int16 { return int16(r.job.Schedule.Kind) }),
+		gather(rows, func(r *jobIn) *int64 { return orNull(r.job.Schedule.Kind == job.KindOnce, int64(r.job.Schedule.At)) }),
+		gather(rows, func(r *jobIn) string { return r.schedule }),
+		gather(rows, func(r *jobIn) string { return r.retry }),
+		gather(rows, func(r *jobIn) int64 { return r.job.Timeout.Microseconds() }),
+		gather(rows, func(r *jobIn) int64 { return int64(r.job.CreatedAt) }),
+		gather(rows, func(r *jobIn) int64 { return int64(r.job.EffectiveFrom) }),
+		gather(rows, func(r *jobIn) *int64 { return orNull(r.job.EndedAt != 0, int64(r.job.EndedAt)) }),
+		gather(rows, func(r *jobIn) *string { return orNull(r.job.RequestID != "", r.job.RequestID) }),
+		gather(rows, func(r *jobIn) string { return r.job.RequestHash }),
+		gather(rows, func(r *jobIn) *string { return orNull(r.job.Quarantine != "", r.job.Quarantine) }),
+		gather(rows, func(r *jobIn) string { return r.labels }),
+	}, nil
+}
+
+// orNull returns v if it is set, else NULL.
+func orNull[T any](set bool, v T) *T {
+	if !set {
+		return nil
+	}
+	return &v
+}
+
+// pruneIn is a slot to be deleted, with its shard.
+type pruneIn struct {
+	shard int32
+	*store.SlotPrune
+}
+
+func pruneArrays(rows []pruneIn) []any {
+	return []any{
+		gather(rows, func(r *pruneIn) int32 { return r.shard }),
+		gather(rows, func(r *pruneIn) int64 { return int64(r.Key.FireTime) }),
+		gather(rows, func(r *pruneIn) []byte { return r.Key.UID[:] }),
+		gather(rows, func(r *pruneIn) int16 { return int16(r.State) }),
+		gather(rows, func(r *pruneIn) int32 { return r.Attempt }),
+	}
+}
+
 // slotIn is a slot to be written, with its shard.
 type slotIn struct {
 	shard int32
@@ -46,13 +119,6 @@ func slotArrays(rows []slotIn) []any {
 		gather(rows, func(r *slotIn) []byte { return storekit.NonNil(r.Result) }),
 	}
 }
-
-const (
-	slotColumnsIn = `shard, fire_time, uid, trigger, state, attempt, failures, epoch, worker, incarnation,
-		created_at, claimed_at, started_at, finished_at, not_before, deadline, outcome, error_code, error_text, result`
-	slotUnnest = `unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT2[], $5::INT2[], $6::INT4[], $7::INT4[], $8::INT8[], $9::TEXT[], $10::TEXT[],
-		$11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::INT8[], $16::INT8[], $17::INT2[], $18::TEXT[], $19::TEXT[], $20::BYTEA[])`
-)
 
 // updateIn is a change of a slot, with its shard.
 type updateIn struct {

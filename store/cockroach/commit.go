@@ -16,78 +16,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storekit"
 )
 
-// fenceText is what the fence's failing cast holds.
-const fenceText = "another epoch owns a shard of this batch"
-
-// lockFence locks the rows of the batch's shards, and fails in the database unless
-// it locked as many as it named: a COMMIT that is already on its way can't get past
-// it.
-const lockFence = `SELECT (CASE WHEN count(*) = $3 THEN '1' ELSE '` + fenceText + `' END)::INT8 FROM (
-	SELECT h.shard FROM shards h WHERE (h.shard, h.epoch) IN (SELECT * FROM unnest($1::INT4[], $2::INT8[])) ORDER BY h.shard FOR UPDATE) held`
-
 func isFence(e *pgconn.PgError) bool {
 	return e.Code == "22P02" && strings.Contains(e.Message, fenceText)
 }
-
-const (
-	moveWatermarks = `UPDATE shards h SET watermark = greatest(h.watermark, u.watermark), open_from = greatest(h.open_from, u.open_from)
-		FROM unnest($1::INT4[], $2::INT8[], $3::INT8[]) AS u (shard, watermark, open_from) WHERE h.shard = u.shard`
-
-	insertJob = `INSERT INTO jobs (shard, uid, namespace, name, handler, params, kind, fire_at, schedule, retry, timeout_us,
-		created_at, effective_from, ended_at, request_id, request_hash, quarantine)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING`
-	endJob        = `UPDATE jobs SET ended_at = $1 WHERE shard = $2 AND uid = $3 AND ended_at IS NULL`
-	quarantineJob = `UPDATE jobs SET quarantine = $1 WHERE shard = $2 AND uid = $3`
-	insertRequest = `INSERT INTO requests (shard, namespace, request_id, hash, fire_time, uid) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`
-
-	insertSlots = `INSERT INTO slots (` + slotColumnsIn + `) SELECT * FROM ` + slotUnnest + ` ON CONFLICT DO NOTHING RETURNING shard, fire_time, uid`
-	// The slots of a create are written if the job is there, those of a request if it
-	// is the request's own.
-	insertSlotsOfJobs = `INSERT INTO slots (` + slotColumnsIn + `) SELECT u.* FROM ` + slotUnnest + ` AS u (` + slotColumnsIn + `)
-		WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.shard = u.shard AND j.uid = u.uid) ON CONFLICT DO NOTHING RETURNING shard, fire_time, uid`
-	insertSlotsOfRequests = `INSERT INTO slots (` + slotColumnsIn + `) SELECT u.* FROM ` + slotUnnest + ` AS u (` + slotColumnsIn + `)
-		WHERE EXISTS (SELECT 1 FROM unnest($21::INT4[], $22::INT8[], $23::BYTEA[], $24::TEXT[], $25::TEXT[]) AS q (shard, fire_time, uid, namespace, request_id)
-			JOIN requests r ON r.shard = q.shard AND r.namespace = q.namespace AND r.request_id = q.request_id AND r.fire_time = q.fire_time AND r.uid = q.uid
-			WHERE q.shard = u.shard AND q.fire_time = u.fire_time AND q.uid = u.uid)
-		ON CONFLICT DO NOTHING RETURNING shard, fire_time, uid`
-	updateSlots = `UPDATE slots s SET trigger = u.trigger, created_at = u.created_at, state = u.state, attempt = u.attempt, failures = u.failures, epoch = u.epoch, worker = u.worker, incarnation = u.incarnation,
-		claimed_at = u.claimed_at, started_at = u.started_at, finished_at = u.finished_at, not_before = u.not_before, deadline = u.deadline,
-		outcome = u.outcome, error_code = u.error_code, error_text = u.error_text, result = u.result
-		FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT2[], $5::INT2[], $6::INT4[], $7::INT4[], $8::INT8[], $9::TEXT[], $10::TEXT[],
-			$11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::INT8[], $16::INT8[], $17::INT2[], $18::TEXT[], $19::TEXT[], $20::BYTEA[],
-			$21::INT2[], $22::INT4[]) AS u (` + slotColumnsIn + `, from_state, from_attempt)
-		WHERE s.shard = u.shard AND s.fire_time = u.fire_time AND s.uid = u.uid AND s.state = u.from_state AND s.attempt = u.from_attempt
-		RETURNING s.shard, s.fire_time, s.uid`
-
-	insertAttempts = `INSERT INTO attempts (shard, fire_time, uid, attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late)
-		SELECT * FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT4[], $5::TEXT[], $6::INT8[], $7::INT8[], $8::INT8[], $9::INT8[], $10::INT2[],
-			$11::TEXT[], $12::TEXT[], $13::TEXT[]) ON CONFLICT DO NOTHING`
-	setLate = `UPDATE attempts SET late = $1 WHERE shard = $2 AND fire_time = $3 AND uid = $4 AND attempt = $5`
-
-	deleteBacklog = `DELETE FROM backlog b USING unnest($1::INT4[], $2::BOOL[], $3::TEXT[], $4::INT4[], $5::TEXT[], $6::INT8[], $7::INT8[], $8::BYTEA[])
-		AS u (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid)
-		WHERE b.shard = u.shard AND b.waiting = u.waiting AND b.handler = u.handler AND b.priority = u.priority AND b.fairness = u.fairness
-			AND b.ready_at = u.ready_at AND b.fire_time = u.fire_time AND b.uid = u.uid`
-	insertBacklog = `INSERT INTO backlog (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at)
-		SELECT u.shard, u.waiting, u.handler, u.priority, u.fairness, u.ready_at, u.fire_time, u.uid, u.wake_at
-		FROM unnest($1::INT4[], $2::BOOL[], $3::TEXT[], $4::INT4[], $5::TEXT[], $6::INT8[], $7::INT8[], $8::BYTEA[], $9::INT8[], $10::INT2[])
-			AS u (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at, trigger)
-		JOIN slots s ON s.shard = u.shard AND s.fire_time = u.fire_time AND s.uid = u.uid
-		WHERE s.state = CASE WHEN u.waiting THEN 1 ELSE 2 END AND s.trigger = u.trigger
-			AND CASE WHEN s.not_before <> 0 THEN s.not_before ELSE s.created_at END = u.ready_at
-		ON CONFLICT DO NOTHING`
-
-	insertDead = `INSERT INTO dead_letters (shard, fire_time, uid, handler, dead_at)
-		SELECT s.shard, s.fire_time, s.uid, $4, $5 FROM slots s WHERE s.shard = $1 AND s.fire_time = $2 AND s.uid = $3 AND s.state = 4 ON CONFLICT DO NOTHING`
-	deleteDead = `DELETE FROM dead_letters WHERE shard = $1 AND fire_time = $2 AND uid = $3`
-
-	insertGap = `INSERT INTO gaps (shard, to_time, uid, from_time, cursor_time, cursor_uid, made_at) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`
-	moveGap   = `UPDATE gaps SET cursor_time = $6, cursor_uid = $7 WHERE shard = $1 AND to_time = $2 AND uid = $3 AND cursor_time = $4 AND cursor_uid = $5`
-	closeGap  = `DELETE FROM gaps WHERE shard = $1 AND to_time = $2 AND uid = $3 AND cursor_time = $4 AND cursor_uid = $5`
-
-	deleteInbox = `DELETE FROM inbox WHERE shard = $1 AND uid = $2`
-	insertEvent = `INSERT INTO events (shard, epoch, seq, at, kind, uid, fire_time, detail) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
-)
 
 // Commit implements store.Committer.
 func (db *DB) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
@@ -120,7 +51,7 @@ func (db *DB) lostShards(ctx context.Context, b store.Batch) error {
 		for i := range b.Shards {
 			p := b.Shards[i].Proof
 			var epoch shard.Epoch
-			err := tx.QueryRow(ctx, `SELECT epoch FROM shards WHERE shard = $1`, int32(p.Shard)).Scan(&epoch)
+			err := tx.QueryRow(ctx, selectEpoch, int32(p.Shard)).Scan(&epoch)
 			if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 				return err
 			}
@@ -248,6 +179,7 @@ func commitTx(ctx context.Context, tx pgx.Tx, b *store.Batch) (store.Outcome, er
 	w.queues()
 	w.gaps()
 	w.shardRows()
+	w.prunes()
 	results := tx.SendBatch(ctx, &w.batch)
 	for _, read := range w.reads {
 		if err := read(results); err != nil {
@@ -338,12 +270,10 @@ func (w *writer) fence() {
 }
 
 func (w *writer) jobs() {
+	w.creates()
 	for i := range w.b.Shards {
 		s := &w.b.Shards[i]
 		id := int32(s.Proof.Shard)
-		for k := range s.Creates {
-			w.create(i, &s.Creates[k])
-		}
 		for _, e := range s.Ends {
 			w.exec(endJob, int64(e.EndedAt), id, e.UID[:])
 		}
@@ -353,17 +283,38 @@ func (w *writer) jobs() {
 	}
 }
 
-func (w *writer) create(place int, c *store.Create) {
-	values, err := storekit.JobValues(&c.Job)
+// creates queues the inserts of all jobs. Those that the statement doesn't return met
+// another one.
+func (w *writer) creates() {
+	var rows []jobIn
+	lost := map[jobKey]func(ctx context.Context, tx pgx.Tx) error{}
+	for i := range w.b.Shards {
+		for k := range w.b.Shards[i].Creates {
+			c := &w.b.Shards[i].Creates[k]
+			rows = append(rows, jobIn{job: &c.Job})
+			lost[jobKey{int32(c.Job.Shard), c.Job.UID}] = func(ctx context.Context, tx pgx.Tx) error { return w.rivalOf(ctx, tx, i, c) }
+		}
+	}
+	if len(rows) == 0 {
+		return
+	}
+	arrays, err := jobArrays(rows)
 	if err != nil {
 		w.reads = append(w.reads, func(pgx.BatchResults) error { return err })
 		return
 	}
-	w.counted(func(n int64) {
-		if n == 0 {
-			w.rivals = append(w.rivals, func(ctx context.Context, tx pgx.Tx) error { return w.rivalOf(ctx, tx, place, c) })
+	w.batch.Queue(insertJobs, arrays...)
+	w.reads = append(w.reads, func(r pgx.BatchResults) error {
+		rows, err := r.Query()
+		written, err := collect(rows, err, scanJobKey)
+		for _, k := range written {
+			delete(lost, k)
 		}
-	}, insertJob, values...)
+		for _, read := range lost {
+			w.rivals = append(w.rivals, read)
+		}
+		return err
+	})
 }
 
 // rivalOf notes the job that stood in the way of a create, unless it is the same,
@@ -389,9 +340,7 @@ func keyOf(id int32, s *job.Slot) rowKey { return rowKey{id, int64(s.Key.FireTim
 // rival reads the job that stood in the way of an insert: itself, sent before, or
 // the one with its request id or its name.
 func rival(ctx context.Context, tx pgx.Tx, j *job.Job) (job.Job, error) {
-	return storekit.ScanJob(tx.QueryRow(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j WHERE j.shard = $1
-		AND (j.uid = $2 OR (j.namespace = $3 AND j.request_id = $4) OR (j.namespace = $3 AND j.name = $5 AND j.ended_at IS NULL))
-		ORDER BY j.uid = $2 DESC, coalesce(j.request_id = $4, false) DESC LIMIT 1`,
+	return storekit.ScanJob(tx.QueryRow(ctx, selectRival,
 		int32(j.Shard), j.UID[:], j.Namespace, storekit.NullText(j.RequestID), j.Name))
 }
 
@@ -414,7 +363,7 @@ func (w *writer) earlier(ctx context.Context, tx pgx.Tx, place int, r *store.Req
 	id := int32(w.b.Shards[place].Proof.Shard)
 	existing := store.Request{Namespace: r.Namespace, RequestID: r.RequestID}
 	var uid []byte
-	err := tx.QueryRow(ctx, `SELECT hash, fire_time, uid FROM requests WHERE shard = $1 AND namespace = $2 AND request_id = $3`,
+	err := tx.QueryRow(ctx, selectRequest,
 		id, r.Namespace, r.RequestID).Scan(&existing.Hash, &existing.Key.FireTime, &uid)
 	if err != nil {
 		return err
@@ -525,7 +474,7 @@ func (w *writer) queues() {
 			puts = append(puts, backlogIn{id, r.Key, r.WakeAt, r.Trigger})
 		}
 		for _, d := range s.DeadPuts {
-			w.exec(insertDead, id, int64(d.Key.FireTime), d.Key.UID[:], d.Handler, int64(d.At))
+			w.exec(insertDead, id, int64(d.Key.FireTime), d.Key.UID[:], d.Handler, int64(d.At), d.Namespace, d.ErrorCode, d.Fingerprint, d.Sample)
 		}
 		for _, k := range s.DeadDels {
 			w.exec(deleteDead, id, int64(k.FireTime), k.UID[:])
@@ -569,7 +518,7 @@ func (w *writer) gaps() {
 func (w *writer) gapMoved(ctx context.Context, tx pgx.Tx, place int, m store.GapMove) error {
 	var at job.SlotKey
 	var uid []byte
-	err := tx.QueryRow(ctx, `SELECT cursor_time, cursor_uid FROM gaps WHERE shard = $1 AND to_time = $2 AND uid = $3`,
+	err := tx.QueryRow(ctx, selectCursor,
 		int32(w.b.Shards[place].Proof.Shard), int64(m.Key.To), m.Key.UID[:]).Scan(&at.FireTime, &uid)
 	gone := errors.Is(err, pgx.ErrNoRows)
 	if err != nil && !gone {
@@ -585,12 +534,13 @@ func (w *writer) gapMoved(ctx context.Context, tx pgx.Tx, place int, m store.Gap
 
 func (w *writer) shardRows() {
 	var shards []int32
-	var watermarks, openFroms []int64
+	var watermarks, openFroms, retained []int64
 	for i := range w.b.Shards {
 		s := &w.b.Shards[i]
-		if s.Watermark != 0 || s.OpenFrom != 0 {
+		if s.Watermark != 0 || s.OpenFrom != 0 || s.RetainedFrom != 0 {
 			shards = append(shards, int32(s.Proof.Shard))
 			watermarks, openFroms = append(watermarks, int64(s.Watermark)), append(openFroms, int64(s.OpenFrom))
+			retained = append(retained, int64(s.RetainedFrom))
 		}
 		for _, e := range s.Events {
 			var uid any
@@ -601,7 +551,7 @@ func (w *writer) shardRows() {
 		}
 	}
 	if len(shards) > 0 {
-		w.exec(moveWatermarks, shards, watermarks, openFroms)
+		w.exec(moveWatermarks, shards, watermarks, openFroms, retained)
 	}
 }
 
@@ -617,7 +567,7 @@ func (w *writer) readBack(ctx context.Context, tx pgx.Tx) error {
 		if w.excluded[k] {
 			continue
 		}
-		stands, err := storekit.ScanSlot(tx.QueryRow(ctx, `SELECT `+storekit.SlotColumns+` FROM slots s WHERE s.shard = $1 AND s.fire_time = $2 AND s.uid = $3`, k.shard, k.fire, k.uid[:]))
+		stands, err := storekit.ScanSlot(tx.QueryRow(ctx, selectSlot, k.shard, k.fire, k.uid[:]))
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("read back: %w", err)
 		}
@@ -632,4 +582,34 @@ func (w *writer) readBack(ctx context.Context, tx pgx.Tx) error {
 		out.Slots[mine.Key] = stands
 	}
 	return nil
+}
+
+// prunes deletes what is older than it must be kept.
+func (w *writer) prunes() {
+	var slots []pruneIn
+	var jobs []jobKey
+	for i := range w.b.Shards {
+		s := &w.b.Shards[i]
+		id := int32(s.Proof.Shard)
+		for k := range s.SlotPrunes {
+			slots = append(slots, pruneIn{id, &s.SlotPrunes[k]})
+		}
+		for _, uid := range s.JobPrunes {
+			jobs = append(jobs, jobKey{id, uid})
+		}
+		if o := s.Old; o.RequestsBefore != 0 {
+			w.exec(pruneRequests, id, int64(o.From), int64(o.RequestsBefore), store.MaxOldRows)
+		}
+		if o := s.Old; o.EventsBefore != 0 {
+			w.exec(pruneEvents, id, int64(o.From), int64(o.EventsBefore), store.MaxOldRows)
+		}
+	}
+	if len(slots) > 0 {
+		for _, query := range []string{pruneAttempts, pruneDead, pruneSlots} {
+			w.exec(query, pruneArrays(slots)...)
+		}
+	}
+	if len(jobs) > 0 {
+		w.exec(pruneJobs, gather(jobs, func(k *jobKey) int32 { return k.shard }), gather(jobs, func(k *jobKey) []byte { return k.uid[:] }))
+	}
 }

@@ -25,14 +25,13 @@ func (db *DB) InitShards(ctx context.Context, count int) (int, error) {
 	have := 0
 	err := db.inTx(ctx, "make shards", func(tx pgx.Tx) error {
 		// The row of the count is the lock: whoever inserts it makes the shards.
-		if _, err := tx.Exec(ctx, `INSERT INTO meta (key, value) VALUES ('shards', $1) ON CONFLICT DO NOTHING`, count); err != nil {
+		if _, err := tx.Exec(ctx, insertCount, count); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, `SELECT value FROM meta WHERE key = 'shards'`).Scan(&have); err != nil {
+		if err := tx.QueryRow(ctx, selectCount).Scan(&have); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `INSERT INTO shards (shard, owner, epoch, owner_gen, owner_rev, watermark, open_from)
-			SELECT u.shard, '', 0, 0, 0, `+now+`, `+now+` FROM unnest($1::INT4[]) AS u (shard) ON CONFLICT DO NOTHING`, numbers(have))
+		_, err := tx.Exec(ctx, insertShards, numbers(have))
 		return err
 	})
 	return have, err
@@ -49,8 +48,7 @@ func numbers(n int) []int32 {
 // NextRevision implements store.Shards.
 func (db *DB) NextRevision(ctx context.Context) (rev int64, err error) {
 	err = db.inTx(ctx, "raise revision", func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, `INSERT INTO meta (key, value) VALUES ('revision', 1)
-			ON CONFLICT (key) DO UPDATE SET value = meta.value + 1 RETURNING value`).Scan(&rev)
+		return tx.QueryRow(ctx, raiseRevision).Scan(&rev)
 	})
 	return rev, err
 }
@@ -66,8 +64,8 @@ type shardRow struct {
 func lockShard(ctx context.Context, tx pgx.Tx, id shard.ID) (shardRow, error) {
 	var r shardRow
 	r.owned.Proof.Shard = id
-	err := tx.QueryRow(ctx, `SELECT owner, epoch, owner_gen, owner_rev, watermark, open_from FROM shards WHERE shard = $1 FOR UPDATE`, int32(id)).
-		Scan(&r.owner, &r.owned.Proof.Epoch, &r.gen, &r.rev, &r.owned.Watermark, &r.owned.OpenFrom)
+	err := tx.QueryRow(ctx, lockRow, int32(id)).
+		Scan(&r.owner, &r.owned.Proof.Epoch, &r.gen, &r.rev, &r.owned.Watermark, &r.owned.OpenFrom, &r.owned.RetainedFrom)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return r, domainError{fmt.Errorf("cockroach: shard %d: %w", id, store.ErrNotFound)}
 	}
@@ -113,7 +111,7 @@ func (db *DB) Reload(ctx context.Context, p shard.Proof) (owned store.Owned, err
 func raiseEpoch(ctx context.Context, tx pgx.Tx, o store.Owned, owner string, gen, rev int64) (store.Owned, error) {
 	old := o.Proof.Epoch
 	o.Proof.Epoch++
-	tag, err := tx.Exec(ctx, `UPDATE shards SET owner = $1, epoch = $2, owner_gen = $3, owner_rev = $4 WHERE shard = $5 AND epoch = $6`,
+	tag, err := tx.Exec(ctx, takeRow,
 		owner, int64(o.Proof.Epoch), gen, rev, int32(o.Proof.Shard), int64(old))
 	if err != nil {
 		return o, err
@@ -121,7 +119,7 @@ func raiseEpoch(ctx context.Context, tx pgx.Tx, o store.Owned, owner string, gen
 	if tag.RowsAffected() != 1 {
 		return o, fmt.Errorf("shard %d changed under its lock", o.Proof.Shard)
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO epochs (shard, epoch, owner, owner_gen, owner_rev, taken_at) VALUES ($1, $2, $3, $4, $5, `+now+`)`,
+	_, err = tx.Exec(ctx, auditTake,
 		int32(o.Proof.Shard), int64(o.Proof.Epoch), owner, gen, rev)
 	return o, err
 }
@@ -132,7 +130,7 @@ func (db *DB) inOwnedRead(ctx context.Context, p shard.Proof, fn func(tx pgx.Tx)
 	opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	return inTx(ctx, db.owner, opts, "read", func(tx pgx.Tx) error {
 		var epoch shard.Epoch
-		err := tx.QueryRow(ctx, `SELECT epoch FROM shards WHERE shard = $1`, int32(p.Shard)).Scan(&epoch)
+		err := tx.QueryRow(ctx, selectEpoch, int32(p.Shard)).Scan(&epoch)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
@@ -142,8 +140,6 @@ func (db *DB) inOwnedRead(ctx context.Context, p shard.Proof, fn func(tx pgx.Tx)
 		return fn(tx)
 	})
 }
-
-const slotJoin = ` FROM slots s JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid `
 
 // Load implements store.Loader.
 func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err error) {
@@ -155,19 +151,15 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 		if l.Recurring, err = recurring(ctx, tx, id, l.Gaps); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+slotJoin+`
-			WHERE s.shard = $1 AND s.fire_time >= (SELECT open_from FROM shards WHERE shard = $1) AND s.state IN (1, 2)
-			AND NOT EXISTS (SELECT 1 FROM backlog b WHERE b.shard = s.shard AND b.fire_time = s.fire_time AND b.uid = s.uid AND b.waiting)`, id)
+		rows, err := tx.Query(ctx, loadOpen, id)
 		if l.Open, err = collect(rows, err, storekit.ScanSlotOf); err != nil {
 			return err
 		}
-		rows, err = tx.Query(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+` FROM backlog b
-			JOIN slots s ON s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid
-			JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid WHERE b.shard = $1 AND NOT b.waiting`, id)
+		rows, err = tx.Query(ctx, loadClaimed, id)
 		if l.Claimed, err = collect(rows, err, storekit.ScanSlotOf); err != nil {
 			return err
 		}
-		rows, err = tx.Query(ctx, `SELECT handler, priority, count(*), min(wake_at) FROM backlog WHERE shard = $1 AND waiting GROUP BY handler, priority`, id)
+		rows, err = tx.Query(ctx, loadBacklog, id)
 		l.Backlog, err = collect(rows, err, func(row storekit.Scanner) (c store.BacklogCount, err error) {
 			return c, row.Scan(&c.Handler, &c.Priority, &c.Rows, &c.WakeAt)
 		})
@@ -180,21 +172,19 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 // or the oldest open gap's cursor: they may still owe slots. Jobs with an inbox row
 // are left to the inbox.
 func recurring(ctx context.Context, tx pgx.Tx, id int32, open []store.Gap) ([]job.Job, error) {
-	const notInInbox = ` AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)`
-	rows, err := tx.Query(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j
-		WHERE j.shard = $1 AND j.kind >= 3 AND j.ended_at IS NULL`+notInInbox, id)
+	rows, err := tx.Query(ctx, loadRecurring, id)
 	jobs, err := collect(rows, err, storekit.ScanJob)
 	if err != nil {
 		return nil, err
 	}
 	var oldest job.Instant
-	if err := tx.QueryRow(ctx, `SELECT watermark FROM shards WHERE shard = $1`, id).Scan(&oldest); err != nil {
+	if err := tx.QueryRow(ctx, loadWatermark, id).Scan(&oldest); err != nil {
 		return nil, err
 	}
 	for _, g := range open {
 		oldest = min(oldest, g.Cursor.FireTime)
 	}
-	rows, err = tx.Query(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j WHERE j.shard = $1 AND j.ended_at >= $2 AND j.kind >= 2`+notInInbox, id, int64(oldest))
+	rows, err = tx.Query(ctx, loadEnded, id, int64(oldest))
 	ended, err := collect(rows, err, storekit.ScanJob)
 	return append(jobs, ended...), err
 }
@@ -204,23 +194,14 @@ type querier interface {
 }
 
 func gaps(ctx context.Context, q querier, id int32) ([]store.Gap, error) {
-	rows, err := q.Query(ctx, `SELECT to_time, uid, from_time, cursor_time, cursor_uid, made_at FROM gaps WHERE shard = $1 ORDER BY to_time, uid`, id)
-	return collect(rows, err, func(row storekit.Scanner) (g store.Gap, err error) {
-		var uid, cursor []byte
-		err = row.Scan(&g.Key.To, &uid, &g.From, &g.Cursor.FireTime, &cursor, &g.MadeAt)
-		copy(g.Key.UID[:], uid)
-		copy(g.Cursor.UID[:], cursor)
-		return g, err
-	})
+	rows, err := q.Query(ctx, selectGaps, id)
+	return collect(rows, err, storekit.ScanGap)
 }
 
 // OnceJobs implements store.Loader.
 func (db *DB) OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, until job.Instant, limit int) (jobs []job.Job, err error) {
 	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j
-			WHERE j.shard = $1 AND j.fire_at IS NOT NULL AND (j.ended_at IS NULL OR j.ended_at >= j.fire_at) AND (j.fire_at, j.uid) > ($2, $3) AND j.fire_at <= $4
-			AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)
-			ORDER BY j.fire_at, j.uid LIMIT $5`, int32(p.Shard), int64(after.FireTime), after.UID[:], int64(until), limit)
+		rows, err := tx.Query(ctx, selectOnce, int32(p.Shard), int64(after.FireTime), after.UID[:], int64(until), limit)
 		jobs, err = collect(rows, err, storekit.ScanJob)
 		return err
 	})
@@ -229,15 +210,10 @@ func (db *DB) OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, un
 
 // Waiting implements store.Loader.
 func (db *DB) Waiting(ctx context.Context, p shard.Proof, q store.BacklogQuery) (slots []store.BacklogSlot, err error) {
-	const columns = `SELECT ` + storekit.WaitingColumns + ` FROM backlog b
-		JOIN slots s ON s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid
-		JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid
-		WHERE b.shard = $1 AND b.waiting AND `
-	const order = ` ORDER BY b.handler, b.priority, b.fairness, b.ready_at, b.fire_time, b.uid LIMIT `
-	query, args := columns+`b.handler = $2 AND b.priority = $3 AND (b.fairness, b.ready_at, b.fire_time, b.uid) > ($4, $5, $6, $7)`+order+`$8`,
+	query, args := waitingOf,
 		[]any{int32(p.Shard), q.Handler, q.Priority, q.After.Fairness, int64(q.After.ReadyAt), int64(q.After.Slot.FireTime), q.After.Slot.UID[:]}
 	if !q.UID.IsZero() {
-		query, args = columns+`b.uid = $2`+order+`$3`, []any{int32(p.Shard), q.UID[:]}
+		query, args = waitingOfJob, []any{int32(p.Shard), q.UID[:]}
 	}
 	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, query, append(args, q.Limit)...)
@@ -250,8 +226,7 @@ func (db *DB) Waiting(ctx context.Context, p shard.Proof, q store.BacklogQuery) 
 // Drain implements store.Loader.
 func (db *DB) Drain(ctx context.Context, p shard.Proof, limit int) (jobs []job.Job, err error) {
 	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT `+storekit.JobColumns+` FROM inbox i JOIN jobs j ON j.shard = i.shard AND j.uid = i.uid
-			WHERE i.shard = $1 LIMIT $2`, int32(p.Shard), limit)
+		rows, err := tx.Query(ctx, selectInbox, int32(p.Shard), limit)
 		jobs, err = collect(rows, err, storekit.ScanJob)
 		return err
 	})
@@ -260,7 +235,7 @@ func (db *DB) Drain(ctx context.Context, p shard.Proof, limit int) (jobs []job.J
 
 // InboxShards implements store.Loader.
 func (db *DB) InboxShards(ctx context.Context) ([]shard.ID, error) {
-	rows, err := db.owner.Query(ctx, `SELECT DISTINCT shard FROM inbox ORDER BY shard`)
+	rows, err := db.owner.Query(ctx, inboxShards)
 	ids, err := collect(rows, err, func(row storekit.Scanner) (id shard.ID, err error) { return id, row.Scan(&id) })
 	if err != nil {
 		return nil, unavailable("look at inboxes", err)
@@ -272,8 +247,7 @@ func (db *DB) InboxShards(ctx context.Context) ([]shard.ID, error) {
 func (db *DB) SlotOf(ctx context.Context, p shard.Proof, key job.SlotKey) (s store.SlotOf, err error) {
 	found := false
 	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) (err error) {
-		s, err = storekit.ScanSlotOf(tx.QueryRow(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+slotJoin+`
-			WHERE s.shard = $1 AND s.fire_time = $2 AND s.uid = $3`, int32(p.Shard), int64(key.FireTime), key.UID[:]))
+		s, err = storekit.ScanSlotOf(tx.QueryRow(ctx, selectSlotOf, int32(p.Shard), int64(key.FireTime), key.UID[:]))
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -286,6 +260,35 @@ func (db *DB) SlotOf(ctx context.Context, p shard.Proof, key job.SlotKey) (s sto
 	return s, err
 }
 
+// OldSlots implements store.Loader.
+func (db *DB) OldSlots(ctx context.Context, p shard.Proof, q store.PruneQuery) (slots []store.PruneSlot, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, selectOldSlots, int32(p.Shard), int64(q.After.FireTime), q.After.UID[:], int64(q.Until), q.Limit)
+		slots, err = collect(rows, err, storekit.ScanPruneSlot)
+		return err
+	})
+	return slots, err
+}
+
+// EndedJobs implements store.Loader.
+func (db *DB) EndedJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.EndedJob, error) {
+	return db.endedJobs(ctx, p, selectEndedJobs, q)
+}
+
+// DoneJobs implements store.Loader.
+func (db *DB) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.EndedJob, error) {
+	return db.endedJobs(ctx, p, selectDoneJobs, q)
+}
+
+func (db *DB) endedJobs(ctx context.Context, p shard.Proof, query string, q store.EndedQuery) (jobs []store.EndedJob, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, query, int32(p.Shard), int64(q.AfterTime), q.AfterUID[:], int64(q.Before), q.Limit)
+		jobs, err = collect(rows, err, storekit.ScanEndedJob)
+		return err
+	})
+	return jobs, err
+}
+
 // Submit implements store.Inbox. The jobs are inserted in the order of their keys,
 // so that two callers lock their rows in the same order.
 func (db *DB) Submit(ctx context.Context, jobs []job.Job) (existing []*job.Job, stored bool, err error) {
@@ -296,7 +299,7 @@ func (db *DB) Submit(ctx context.Context, jobs []job.Job) (existing []*job.Job, 
 	err = db.inTx(ctx, "submit jobs", func(tx pgx.Tx) error {
 		existing, stored = make([]*job.Job, len(jobs)), true
 		var at job.Instant
-		if err := tx.QueryRow(ctx, `SELECT `+now).Scan(&at); err != nil {
+		if err := tx.QueryRow(ctx, selectNow).Scan(&at); err != nil {
 			return err
 		}
 		for _, i := range order {
@@ -345,6 +348,6 @@ func submit(ctx context.Context, tx pgx.Tx, j *job.Job) (*job.Job, error) {
 		}
 		return &existing, nil
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO inbox (shard, uid) VALUES ($1, $2) ON CONFLICT DO NOTHING`, int32(j.Shard), j.UID[:])
+	_, err = tx.Exec(ctx, insertInto, int32(j.Shard), j.UID[:])
 	return nil, err
 }

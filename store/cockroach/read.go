@@ -28,183 +28,154 @@ func (db *DB) oneJob(ctx context.Context, what, query string, args ...any) (job.
 
 // Job implements store.Reader.
 func (db *DB) Job(ctx context.Context, id shard.ID, namespace, name string) (job.Job, error) {
-	return db.oneJob(ctx, "job "+namespace+"/"+name, `SELECT `+storekit.JobColumns+` FROM jobs j
-		WHERE j.namespace = $1 AND j.name = $2 AND j.shard = $3 ORDER BY j.ended_at IS NULL DESC, j.ended_at DESC LIMIT 1`, namespace, name, int32(id))
+	return db.oneJob(ctx, "job "+namespace+"/"+name, jobByName, namespace, name, int32(id))
 }
 
 // JobByUID implements store.Reader.
 func (db *DB) JobByUID(ctx context.Context, namespace string, uid job.UID) (job.Job, error) {
-	return db.oneJob(ctx, "job "+uid.String(), `SELECT `+storekit.JobColumns+` FROM shards h JOIN jobs j ON j.shard = h.shard AND j.uid = $1
-		WHERE j.namespace = $2 LIMIT 1`, uid[:], namespace)
+	return db.oneJob(ctx, "job "+uid.String(), jobByUID, uid[:], namespace)
 }
 
 // JobUIDs implements store.Reader.
 func (db *DB) JobUIDs(ctx context.Context, id shard.ID, namespace, name string) ([]job.UID, error) {
-	rows, err := db.reader.Query(ctx, `SELECT j.uid FROM jobs j WHERE j.namespace = $1 AND j.name = $2 AND j.shard = $3
-		ORDER BY j.ended_at IS NULL DESC, j.ended_at DESC`, namespace, name, int32(id))
-	uids, err := collect(rows, err, func(row storekit.Scanner) (uid job.UID, err error) {
-		var b []byte
-		err = row.Scan(&b)
-		copy(uid[:], b)
-		return uid, err
-	})
-	if err != nil {
-		return nil, unavailable("read uids", err)
-	}
-	return uids, nil
+	return list(ctx, db, "read uids", storekit.ScanUID, jobUIDs, namespace, name, int32(id))
 }
 
 // JobByRequest implements store.Reader.
 func (db *DB) JobByRequest(ctx context.Context, id shard.ID, namespace, requestID string) (job.Job, error) {
-	return db.oneJob(ctx, "request "+requestID, `SELECT `+storekit.JobColumns+` FROM jobs j WHERE j.shard = $1 AND j.namespace = $2 AND j.request_id = $3`,
-		int32(id), namespace, requestID)
+	return db.oneJob(ctx, "request "+requestID, jobByReq, int32(id), namespace, requestID)
 }
 
 // Jobs implements store.Reader.
-func (db *DB) Jobs(ctx context.Context, p store.JobsPage) ([]job.Job, error) {
-	rows, err := db.reader.Query(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j
-		WHERE j.namespace = $1 AND (j.name, j.uid) > ($2, $3) AND ($4 OR j.ended_at IS NULL) ORDER BY j.name, j.uid LIMIT $5`,
-		p.Namespace, p.AfterName, p.AfterUID[:], p.ShowEnded, p.Limit)
-	jobs, err := collect(rows, err, storekit.ScanJob)
-	if err != nil {
-		return nil, unavailable("list jobs", err)
-	}
-	return jobs, nil
+func (db *DB) Jobs(ctx context.Context, p store.JobsPage) ([]job.Job, store.JobCursor, error) {
+	return storekit.JobsPage(p, func(after store.JobCursor, limit int) ([]job.Job, error) {
+		return list(ctx, db, "list jobs", storekit.ScanJob, listJobs, p.Namespace, after.Name, after.UID[:], p.ShowEnded, limit)
+	})
 }
 
 // SlotsByKey implements store.Reader.
 func (db *DB) SlotsByKey(ctx context.Context, id shard.ID, keys []job.SlotKey) ([]job.Slot, error) {
 	fires := gather(keys, func(k *job.SlotKey) int64 { return int64(k.FireTime) })
 	uids := gather(keys, func(k *job.SlotKey) []byte { return k.UID[:] })
-	rows, err := db.reader.Query(ctx, `SELECT `+storekit.SlotColumns+` FROM unnest($2::INT8[], $3::BYTEA[]) AS k (fire_time, uid)
-		JOIN slots s ON s.shard = $1 AND s.fire_time = k.fire_time AND s.uid = k.uid`, int32(id), fires, uids)
-	slots, err := collect(rows, err, storekit.ScanSlot)
-	if err != nil {
-		return nil, unavailable("read slots", err)
-	}
-	return slots, nil
+	return list(ctx, db, "read slots", storekit.ScanSlot, slotsByKey, int32(id), fires, uids)
 }
 
 // UnscheduledSlots implements store.Reader.
 func (db *DB) UnscheduledSlots(ctx context.Context, id shard.ID, uid job.UID, before job.Instant, limit int) ([]job.Slot, error) {
-	rows, err := db.reader.Query(ctx, `SELECT `+storekit.SlotColumns+` FROM slots s
-		WHERE s.shard = $1 AND s.uid = $2 AND s.trigger IN (2, 3) AND s.fire_time < $3 ORDER BY s.fire_time DESC LIMIT $4`, int32(id), uid[:], int64(before), limit)
-	slots, err := collect(rows, err, storekit.ScanSlot)
-	if err != nil {
-		return nil, unavailable("read slots", err)
-	}
-	return slots, nil
+	return list(ctx, db, "read slots", storekit.ScanSlot, unscheduled, int32(id), uid[:], int64(before), limit)
 }
 
 // Slots implements store.Reader.
 func (db *DB) Slots(ctx context.Context, p store.SlotsPage) ([]store.SlotOf, store.SlotCursor, error) {
-	var shards int
-	if err := db.reader.QueryRow(ctx, `SELECT count(*) FROM shards`).Scan(&shards); err != nil {
-		return nil, store.SlotCursor{}, unavailable("count shards", err)
+	shards, err := db.shards(ctx)
+	if err != nil {
+		return nil, store.SlotCursor{}, err
 	}
-	pager := storekit.Pager{Page: p}
-	for id := range shard.ID(shards) {
-		if err := db.newestOfShard(ctx, id, &pager); err != nil {
-			return nil, store.SlotCursor{}, unavailable("list slots", err)
-		}
-	}
-	slots, next := pager.Finish()
-	return slots, next, nil
+	return storekit.SlotsPage(ctx, p, shards, db.newest)
 }
 
-// newestOfShard gives a shard's newest slots before the page's cursor.
-func (db *DB) newestOfShard(ctx context.Context, id shard.ID, pager *storekit.Pager) error {
-	before, uid := storekit.Bound(id, pager.Page.Before)
-	rows, err := db.reader.Query(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+slotJoin+`
-		WHERE s.shard = $1 AND (s.fire_time, s.uid) < ($2, $3) ORDER BY s.fire_time DESC, s.uid DESC LIMIT $4`,
-		int32(id), int64(before), uid, storekit.ScanBudget)
+func (db *DB) shards(ctx context.Context) (n int, err error) {
+	if err := db.reader.QueryRow(ctx, countShards).Scan(&n); err != nil {
+		return 0, unavailable("count shards", err)
+	}
+	return n, nil
+}
+
+// newest reads the ranges of all shards in one round trip.
+func (db *DB) newest(ctx context.Context, ranges []storekit.Range) ([][]store.SlotOf, error) {
+	var batch pgx.Batch
+	for _, r := range ranges {
+		batch.Queue(newestSlots, int32(r.Shard), int64(r.Before.FireTime), r.Before.UID[:], int64(r.From), r.Limit)
+	}
+	return lists(ctx, db, "list slots", storekit.ScanSlotOf, &batch)
+}
+
+// CountSlots implements store.Reader.
+func (db *DB) CountSlots(ctx context.Context, namespace string, since job.Instant) (store.SlotCounts, error) {
+	shards, err := db.shards(ctx)
 	if err != nil {
-		return err
+		return store.SlotCounts{}, err
 	}
-	defer rows.Close()
-	for c := pager.Shard(); rows.Next(); {
-		s, err := storekit.ScanSlotOf(rows)
+	tally := storekit.NewTally(since)
+	var batch pgx.Batch
+	for id := range shards {
+		batch.Queue(countSlots, id, int64(tally.Since()), storekit.CountBudget, namespace, int64(storekit.Bucket))
+	}
+	counts, err := lists(ctx, db, "count slots", storekit.ScanCount, &batch)
+	if err != nil {
+		return store.SlotCounts{}, err
+	}
+	for _, c := range counts {
+		tally.Shard(c)
+	}
+	out := tally.Finish()
+	for _, query := range []string{countDead, countBacklog} {
+		older, err := list(ctx, db, "count slots", storekit.ScanOlder, query, namespace, int64(out.Since))
 		if err != nil {
-			return err
+			return store.SlotCounts{}, err
 		}
-		if !c.Add(s) {
-			return nil
+		for _, c := range older {
+			out.ByState[c.State] += c.Slots
 		}
 	}
-	return rows.Err()
+	return out, nil
 }
 
 // Attempts implements store.Reader.
 func (db *DB) Attempts(ctx context.Context, id shard.ID, key job.SlotKey) ([]job.Attempt, error) {
-	rows, err := db.reader.Query(ctx, `SELECT attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late
-		FROM attempts WHERE shard = $1 AND fire_time = $2 AND uid = $3 ORDER BY attempt`, int32(id), int64(key.FireTime), key.UID[:])
-	attempts, err := collect(rows, err, func(row storekit.Scanner) (a job.Attempt, err error) {
-		return a, row.Scan(&a.Number, &a.Worker, &a.Epoch, &a.ClaimedAt, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.ErrorCode, &a.ErrorText, &a.Late)
-	})
-	if err != nil {
-		return nil, unavailable("read attempts", err)
+	return list(ctx, db, "read attempts", storekit.ScanAttempt, listAttempts, int32(id), int64(key.FireTime), key.UID[:])
+}
+
+// RetainedFrom implements store.Reader.
+func (db *DB) RetainedFrom(ctx context.Context, id shard.ID) (at job.Instant, err error) {
+	err = db.reader.QueryRow(ctx, selectRetained, int32(id)).Scan(&at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, fmt.Errorf("cockroach: shard %d: %w", id, store.ErrNotFound)
 	}
-	return attempts, nil
+	if err != nil {
+		return 0, unavailable("read shard", err)
+	}
+	return at, nil
 }
 
 // GapsOf implements store.Reader.
 func (db *DB) GapsOf(ctx context.Context, id shard.ID) ([]store.Gap, error) {
-	g, err := gaps(ctx, db.reader, int32(id))
-	if err != nil {
-		return nil, unavailable("read gaps", err)
-	}
-	return g, nil
+	return list(ctx, db, "read gaps", storekit.ScanGap, selectGaps, int32(id))
 }
 
 // DeadLetters implements store.Reader.
-func (db *DB) DeadLetters(ctx context.Context, id shard.ID, limit int) ([]store.DeadLetter, error) {
-	rows, err := db.reader.Query(ctx, `SELECT fire_time, uid, handler, dead_at FROM dead_letters WHERE shard = $1 ORDER BY fire_time, uid LIMIT $2`, int32(id), limit)
-	letters, err := collect(rows, err, func(row storekit.Scanner) (d store.DeadLetter, err error) {
-		var uid []byte
-		err = row.Scan(&d.Key.FireTime, &uid, &d.Handler, &d.At)
-		copy(d.Key.UID[:], uid)
-		return d, err
-	})
+func (db *DB) DeadLetters(ctx context.Context, p store.DeadLettersPage) ([]store.DeadLetterOf, store.DeadCursor, error) {
+	letters, err := list(ctx, db, "list dead letters", storekit.ScanDeadLetter, listDead,
+		int32(p.After.Shard), int64(p.After.Key.FireTime), p.After.Key.UID[:], p.Namespace, p.Handler, p.Fingerprint, p.Limit+1)
 	if err != nil {
-		return nil, unavailable("read dead letters", err)
+		return nil, store.DeadCursor{}, err
 	}
-	return letters, nil
+	letters, next := storekit.DeadPage(letters, p.Limit)
+	return letters, next, nil
+}
+
+// DeadLetterGroups implements store.Reader.
+func (db *DB) DeadLetterGroups(ctx context.Context, namespace string, limit int) ([]store.DeadLetterGroup, error) {
+	return list(ctx, db, "group dead letters", storekit.ScanDeadGroup, groupDead, namespace, limit)
 }
 
 // Events implements store.Reader.
 func (db *DB) Events(ctx context.Context, id shard.ID, limit int) ([]store.Event, error) {
-	rows, err := db.reader.Query(ctx, `SELECT seq, at, kind, uid, fire_time, detail FROM events WHERE shard = $1 ORDER BY epoch DESC, seq DESC LIMIT $2`, int32(id), limit)
-	events, err := collect(rows, err, func(row storekit.Scanner) (e store.Event, err error) {
-		var uid []byte
-		err = row.Scan(&e.Seq, &e.At, &e.Kind, &uid, &e.Fire, &e.Detail)
-		copy(e.Job[:], uid)
-		return e, err
-	})
-	if err != nil {
-		return nil, unavailable("read events", err)
-	}
-	return events, nil
+	return list(ctx, db, "read events", storekit.ScanEvent, listEvents, int32(id), limit)
 }
 
 // RegisterHandlers implements store.Catalog.
 func (db *DB) RegisterHandlers(ctx context.Context, names []string, at job.Instant) error {
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
 	return db.inTx(ctx, "register handlers", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO handlers (name, created_at, last_seen_at) SELECT u.name, $2, $2 FROM unnest($1::TEXT[]) AS u (name)
-			ON CONFLICT (name) DO UPDATE SET last_seen_at = greatest(handlers.last_seen_at, excluded.last_seen_at)`, sorted, int64(at))
+		_, err := tx.Exec(ctx, touchHandlers, sorted, int64(at))
 		return err
 	})
 }
 
-const handlerColumns = `SELECT name, created_at, last_seen_at FROM handlers `
-
-func scanHandler(row storekit.Scanner) (h store.Handler, err error) {
-	return h, row.Scan(&h.Name, &h.CreatedAt, &h.LastSeenAt)
-}
-
 // Handler implements store.Catalog.
 func (db *DB) Handler(ctx context.Context, name string) (store.Handler, error) {
-	h, err := scanHandler(db.reader.QueryRow(ctx, handlerColumns+`WHERE name = $1`, name))
+	h, err := storekit.ScanHandler(db.reader.QueryRow(ctx, handlerByName, name))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return h, fmt.Errorf("cockroach: handler %s: %w", name, store.ErrNotFound)
 	}
@@ -216,10 +187,5 @@ func (db *DB) Handler(ctx context.Context, name string) (store.Handler, error) {
 
 // Handlers implements store.Catalog.
 func (db *DB) Handlers(ctx context.Context, after string, limit int) ([]store.Handler, error) {
-	rows, err := db.reader.Query(ctx, handlerColumns+`WHERE name > $1 ORDER BY name LIMIT $2`, after, limit)
-	handlers, err := collect(rows, err, scanHandler)
-	if err != nil {
-		return nil, unavailable("list handlers", err)
-	}
-	return handlers, nil
+	return list(ctx, db, "list handlers", storekit.ScanHandler, listHandlers, after, limit)
 }

@@ -1,6 +1,8 @@
 package cockroach
 
 import (
+	"context"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/carillon-scheduler/carillon/store/storekit"
@@ -21,4 +23,31 @@ func collect[T any](rows pgx.Rows, err error, scan func(storekit.Scanner) (T, er
 		all = append(all, v)
 	}
 	return all, rows.Err()
+}
+
+// list answers a question of people's with all rows of a query.
+func list[T any](ctx context.Context, db *DB, op string, scan func(storekit.Scanner) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := db.reader.Query(ctx, query, args...)
+	all, err := collect(rows, err, scan)
+	if err != nil {
+		return nil, unavailable(op, err)
+	}
+	return all, nil
+}
+
+// lists runs several queries in one round trip.
+func lists[T any](ctx context.Context, db *DB, op string, scan func(storekit.Scanner) (T, error), batch *pgx.Batch) ([][]T, error) {
+	results := db.reader.SendBatch(ctx, batch)
+	answers := make([][]T, batch.Len())
+	for i := range answers {
+		rows, err := results.Query()
+		if answers[i], err = collect(rows, err, scan); err != nil {
+			_ = results.Close() // tells the same
+			return nil, unavailable(op, err)
+		}
+	}
+	if err := results.Close(); err != nil {
+		return nil, unavailable(op, err)
+	}
+	return answers, nil
 }

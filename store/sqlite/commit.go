@@ -14,11 +14,11 @@ import (
 
 const (
 	selectEpoch   = `SELECT epoch FROM shards WHERE shard = ?`
-	moveWatermark = `UPDATE shards SET watermark = max(watermark, ?), open_from = max(open_from, ?) WHERE shard = ?`
+	moveWatermark = `UPDATE shards SET watermark = max(watermark, ?), open_from = max(open_from, ?), retained_from = max(retained_from, ?) WHERE shard = ?`
 
 	insertJob = `INSERT INTO jobs (shard, uid, namespace, name, handler, params, kind, fire_at, schedule, retry, timeout_us,
-		created_at, effective_from, ended_at, request_id, request_hash, quarantine)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+		created_at, effective_from, ended_at, request_id, request_hash, quarantine, labels)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	endJob        = `UPDATE jobs SET ended_at = ? WHERE shard = ? AND uid = ? AND ended_at IS NULL`
 	quarantineJob = `UPDATE jobs SET quarantine = ? WHERE shard = ? AND uid = ?`
 	insertRequest = `INSERT INTO requests (shard, namespace, request_id, hash, fire_time, uid) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
@@ -40,13 +40,22 @@ const (
 			AND CASE WHEN not_before <> 0 THEN not_before ELSE created_at END = ?6 AND trigger = ?10 ON CONFLICT DO NOTHING`
 	deleteBacklog = `DELETE FROM backlog WHERE shard = ? AND waiting = ? AND handler = ? AND priority = ? AND fairness = ? AND ready_at = ? AND fire_time = ? AND uid = ?`
 
-	insertDead = `INSERT INTO dead_letters (shard, fire_time, uid, handler, dead_at)
-		SELECT ?1, ?2, ?3, ?4, ?5 FROM slots WHERE shard = ?1 AND fire_time = ?2 AND uid = ?3 AND state = 4 ON CONFLICT DO NOTHING`
+	insertDead = `INSERT INTO dead_letters (shard, fire_time, uid, handler, dead_at, namespace, error_code, fingerprint, sample)
+		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM slots WHERE shard = ?1 AND fire_time = ?2 AND uid = ?3 AND state = 4 ON CONFLICT DO NOTHING`
 	deleteDead = `DELETE FROM dead_letters WHERE shard = ? AND fire_time = ? AND uid = ?`
 
 	insertGap = `INSERT INTO gaps (shard, to_time, uid, from_time, cursor_time, cursor_uid, made_at) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	moveGap   = `UPDATE gaps SET cursor_time = ?, cursor_uid = ? WHERE shard = ? AND to_time = ? AND uid = ? AND cursor_time = ? AND cursor_uid = ?`
 	closeGap  = `DELETE FROM gaps WHERE shard = ? AND to_time = ? AND uid = ? AND cursor_time = ? AND cursor_uid = ?`
+
+	pruneSlot  = `DELETE FROM slots WHERE shard = ? AND fire_time = ? AND uid = ? AND state = ? AND attempt = ? AND state > 2`
+	pruneTries = `DELETE FROM attempts WHERE shard = ? AND fire_time = ? AND uid = ?`
+	pruneJob   = `DELETE FROM jobs WHERE shard = ?1 AND uid = ?2 AND ended_at IS NOT NULL
+		AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = ?1 AND i.uid = ?2)`
+	pruneRequests = `DELETE FROM requests WHERE shard = ?1 AND (namespace, request_id) IN (
+		SELECT r.namespace, r.request_id FROM requests r INDEXED BY requests_by_time WHERE r.shard = ?1 AND r.fire_time >= ?2 AND r.fire_time < ?3 ORDER BY r.fire_time LIMIT ?4)`
+	pruneEvents = `DELETE FROM events WHERE shard = ?1 AND (epoch, seq) IN (
+		SELECT e.epoch, e.seq FROM events e INDEXED BY events_by_time WHERE e.shard = ?1 AND e.at >= ?2 AND e.at < ?3 ORDER BY e.at LIMIT ?4)`
 
 	deleteInbox = `DELETE FROM inbox WHERE shard = ? AND uid = ?`
 	insertEvent = `INSERT INTO events (shard, epoch, seq, at, kind, uid, fire_time, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
@@ -107,7 +116,7 @@ type shardTx struct {
 
 func (t *writeTx) applyShard(b *store.ShardBatch, out *store.ShardOutcome) error {
 	s := shardTx{writeTx: t, id: int64(b.Proof.Shard), out: out}
-	for _, apply := range []func(*store.ShardBatch) error{s.applyJobs, s.applySlots, s.applyQueues, s.applyGaps, s.applyShardRow} {
+	for _, apply := range []func(*store.ShardBatch) error{s.applyJobs, s.applySlots, s.applyQueues, s.applyGaps, s.applyShardRow, s.applyPrunes} {
 		// Nothing may run after a failure: a full disk ends the transaction by itself,
 		// and what came after would stand alone, without its fence.
 		if err := apply(b); err != nil {
@@ -311,7 +320,7 @@ func (s *shardTx) applyQueues(b *store.ShardBatch) error {
 		}
 	}
 	for _, d := range b.DeadPuts {
-		if _, err := s.row(d.Key.UID, insertDead, s.id, int64(d.Key.FireTime), d.Key.UID[:], d.Handler, int64(d.At)); err != nil {
+		if _, err := s.row(d.Key.UID, insertDead, s.id, int64(d.Key.FireTime), d.Key.UID[:], d.Handler, int64(d.At), d.Namespace, d.ErrorCode, d.Fingerprint, d.Sample); err != nil {
 			return err
 		}
 	}
@@ -381,8 +390,8 @@ func (s *shardTx) alreadyMoved(m store.GapMove) (bool, error) {
 }
 
 func (s *shardTx) applyShardRow(b *store.ShardBatch) error {
-	if b.Watermark != 0 || b.OpenFrom != 0 {
-		if _, err := s.exec(moveWatermark, int64(b.Watermark), int64(b.OpenFrom), s.id); err != nil {
+	if b.Watermark != 0 || b.OpenFrom != 0 || b.RetainedFrom != 0 {
+		if _, err := s.exec(moveWatermark, int64(b.Watermark), int64(b.OpenFrom), int64(b.RetainedFrom), s.id); err != nil {
 			return err
 		}
 	}
@@ -393,6 +402,41 @@ func (s *shardTx) applyShardRow(b *store.ShardBatch) error {
 		}
 		if _, err := s.row(e.Job, insertEvent, s.id, int64(b.Proof.Epoch), e.Seq, int64(e.At), string(e.Kind), uid, int64(e.Fire), e.Detail); err != nil {
 			return fmt.Errorf("append event: %w", err)
+		}
+	}
+	return nil
+}
+
+// applyPrunes deletes what is older than it must be kept.
+func (s *shardTx) applyPrunes(b *store.ShardBatch) error {
+	for _, p := range b.SlotPrunes {
+		key := []any{s.id, int64(p.Key.FireTime), p.Key.UID[:]}
+		n, err := s.exec(pruneSlot, append(key, int64(p.State), p.Attempt)...)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			continue // it has changed since it was read
+		}
+		for _, query := range []string{pruneTries, deleteDead} {
+			if _, err := s.exec(query, key...); err != nil {
+				return err
+			}
+		}
+	}
+	for _, uid := range b.JobPrunes {
+		if _, err := s.exec(pruneJob, s.id, uid[:]); err != nil {
+			return err
+		}
+	}
+	if o := b.Old; o.RequestsBefore != 0 {
+		if _, err := s.exec(pruneRequests, s.id, int64(o.From), int64(o.RequestsBefore), store.MaxOldRows); err != nil {
+			return err
+		}
+	}
+	if o := b.Old; o.EventsBefore != 0 {
+		if _, err := s.exec(pruneEvents, s.id, int64(o.From), int64(o.EventsBefore), store.MaxOldRows); err != nil {
+			return err
 		}
 	}
 	return nil

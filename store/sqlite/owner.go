@@ -53,8 +53,8 @@ type shardRow struct {
 func (t *writeTx) shardRow(id shard.ID) (shardRow, error) {
 	var r shardRow
 	r.owned.Proof.Shard = id
-	err := t.queryRow(`SELECT owner, epoch, owner_gen, owner_rev, watermark, open_from FROM shards WHERE shard = ?`, int64(id)).
-		Scan(&r.owner, &r.owned.Proof.Epoch, &r.gen, &r.rev, &r.owned.Watermark, &r.owned.OpenFrom)
+	err := t.queryRow(`SELECT owner, epoch, owner_gen, owner_rev, watermark, open_from, retained_from FROM shards WHERE shard = ?`, int64(id)).
+		Scan(&r.owner, &r.owned.Proof.Epoch, &r.gen, &r.rev, &r.owned.Watermark, &r.owned.OpenFrom, &r.owned.RetainedFrom)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, errAbort{fmt.Errorf("sqlite: shard %d: %w", id, store.ErrNotFound)}
 	}
@@ -165,7 +165,6 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 // or the oldest open gap's cursor: they may still owe slots. Jobs with an inbox row
 // are left to the inbox.
 func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]job.Job, error) {
-	const notInInbox = ` AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)`
 	rows, err := tx.QueryContext(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j INDEXED BY jobs_recurring
 		WHERE j.shard = ? AND j.kind >= 3 AND j.ended_at IS NULL`+notInInbox, id)
 	jobs, err := collect(rows, err, storekit.ScanJob)
@@ -190,13 +189,7 @@ type querier interface {
 
 func gaps(ctx context.Context, q querier, id int64) ([]store.Gap, error) {
 	rows, err := q.QueryContext(ctx, `SELECT to_time, uid, from_time, cursor_time, cursor_uid, made_at FROM gaps WHERE shard = ? ORDER BY to_time, uid`, id)
-	return collect(rows, err, func(row storekit.Scanner) (g store.Gap, err error) {
-		var uid, cursor []byte
-		err = row.Scan(&g.Key.To, &uid, &g.From, &g.Cursor.FireTime, &cursor, &g.MadeAt)
-		copy(g.Key.UID[:], uid)
-		copy(g.Cursor.UID[:], cursor)
-		return g, err
-	})
+	return collect(rows, err, storekit.ScanGap)
 }
 
 // OnceJobs implements store.Loader.
@@ -238,6 +231,45 @@ func (db *DB) Drain(ctx context.Context, p shard.Proof, limit int) (jobs []job.J
 		rows, err := tx.QueryContext(ctx, `SELECT `+storekit.JobColumns+` FROM inbox i JOIN jobs j ON j.shard = i.shard AND j.uid = i.uid
 			WHERE i.shard = ? LIMIT ?`, int64(p.Shard), limit)
 		jobs, err = collect(rows, err, storekit.ScanJob)
+		return err
+	})
+	return jobs, err
+}
+
+const notInInbox = ` AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)`
+
+// OldSlots implements store.Loader.
+func (db *DB) OldSlots(ctx context.Context, p shard.Proof, q store.PruneQuery) (slots []store.PruneSlot, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, `SELECT s.fire_time, s.uid, s.state, s.attempt, s.finished_at FROM slots s
+			WHERE s.shard = ? AND (s.fire_time, s.uid) > (?, ?) AND s.fire_time < ? ORDER BY s.fire_time, s.uid LIMIT ?`,
+			int64(p.Shard), int64(q.After.FireTime), q.After.UID[:], int64(q.Until), q.Limit)
+		slots, err = collect(rows, err, storekit.ScanPruneSlot)
+		return err
+	})
+	return slots, err
+}
+
+// EndedJobs implements store.Loader.
+func (db *DB) EndedJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.EndedJob, error) {
+	return db.endedJobs(ctx, p, `SELECT j.uid, j.ended_at FROM jobs j INDEXED BY jobs_ended
+		WHERE j.shard = ? AND j.ended_at IS NOT NULL AND (j.ended_at, j.uid) > (?, ?) AND j.ended_at < ?
+		ORDER BY j.ended_at, j.uid LIMIT ?`, q)
+}
+
+// DoneJobs implements store.Loader.
+func (db *DB) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.EndedJob, error) {
+	return db.endedJobs(ctx, p, `SELECT j.uid, coalesce(j.fire_at, j.created_at) FROM jobs j INDEXED BY jobs_single
+		WHERE j.shard = ? AND j.kind < 3 AND j.ended_at IS NULL AND (coalesce(j.fire_at, j.created_at), j.uid) > (?, ?) AND coalesce(j.fire_at, j.created_at) < ?`+notInInbox+`
+			AND NOT EXISTS (SELECT 1 FROM slots s WHERE s.shard = j.shard AND s.fire_time = j.fire_at AND s.uid = j.uid AND s.state IN (1, 2, 4))
+			AND NOT EXISTS (SELECT 1 FROM slots s INDEXED BY slots_unscheduled WHERE s.shard = j.shard AND s.uid = j.uid AND s.trigger IN (2, 3) AND s.state IN (1, 2, 4))
+		ORDER BY coalesce(j.fire_at, j.created_at), j.uid LIMIT ?`, q)
+}
+
+func (db *DB) endedJobs(ctx context.Context, p shard.Proof, query string, q store.EndedQuery) (jobs []store.EndedJob, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, query, int64(p.Shard), int64(q.AfterTime), q.AfterUID[:], int64(q.Before), q.Limit)
+		jobs, err = collect(rows, err, storekit.ScanEndedJob)
 		return err
 	})
 	return jobs, err

@@ -42,12 +42,7 @@ func (db *DB) JobByUID(ctx context.Context, namespace string, uid job.UID) (job.
 func (db *DB) JobUIDs(ctx context.Context, id shard.ID, namespace, name string) ([]job.UID, error) {
 	rows, err := db.read.QueryContext(ctx, `SELECT j.uid FROM jobs j INDEXED BY jobs_by_name WHERE j.namespace = ? AND j.name = ? AND j.shard = ?
 		ORDER BY j.ended_at IS NULL DESC, j.ended_at DESC`, namespace, name, int64(id))
-	uids, err := collect(rows, err, func(row storekit.Scanner) (uid job.UID, err error) {
-		var b []byte
-		err = row.Scan(&b)
-		copy(uid[:], b)
-		return uid, err
-	})
+	uids, err := collect(rows, err, storekit.ScanUID)
 	if err != nil {
 		return nil, unavailable("read uids", err)
 	}
@@ -61,15 +56,17 @@ func (db *DB) JobByRequest(ctx context.Context, id shard.ID, namespace, requestI
 }
 
 // Jobs implements store.Reader.
-func (db *DB) Jobs(ctx context.Context, p store.JobsPage) ([]job.Job, error) {
-	rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j INDEXED BY jobs_by_name
-		WHERE j.namespace = ? AND (j.name, j.uid) > (?, ?) AND (? OR j.ended_at IS NULL) ORDER BY j.name, j.uid LIMIT ?`,
-		p.Namespace, p.AfterName, p.AfterUID[:], p.ShowEnded, p.Limit)
-	jobs, err := collect(rows, err, storekit.ScanJob)
+func (db *DB) Jobs(ctx context.Context, p store.JobsPage) ([]job.Job, store.JobCursor, error) {
+	jobs, next, err := storekit.JobsPage(p, func(after store.JobCursor, limit int) ([]job.Job, error) {
+		rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j INDEXED BY jobs_by_name
+			WHERE j.namespace = ? AND (j.name, j.uid) > (?, ?) AND (? OR j.ended_at IS NULL) ORDER BY j.name, j.uid LIMIT ?`,
+			p.Namespace, after.Name, after.UID[:], p.ShowEnded, limit)
+		return collect(rows, err, storekit.ScanJob)
+	})
 	if err != nil {
-		return nil, unavailable("list jobs", err)
+		return nil, next, unavailable("list jobs", err)
 	}
-	return jobs, nil
+	return jobs, next, nil
 }
 
 // SlotsByKey implements store.Reader.
@@ -105,53 +102,91 @@ func (db *DB) UnscheduledSlots(ctx context.Context, id shard.ID, uid job.UID, be
 
 // Slots implements store.Reader.
 func (db *DB) Slots(ctx context.Context, p store.SlotsPage) ([]store.SlotOf, store.SlotCursor, error) {
-	var shards int
-	if err := db.read.QueryRowContext(ctx, `SELECT count(*) FROM shards`).Scan(&shards); err != nil {
+	shards, err := db.shards(ctx)
+	if err != nil {
 		return nil, store.SlotCursor{}, unavailable("count shards", err)
 	}
-	pager := storekit.Pager{Page: p}
-	for id := range shard.ID(shards) {
-		if err := db.newestOfShard(ctx, id, &pager); err != nil {
-			return nil, store.SlotCursor{}, unavailable("list slots", err)
-		}
+	slots, next, err := storekit.SlotsPage(ctx, p, shards, db.newest)
+	if err != nil {
+		return nil, next, unavailable("list slots", err)
 	}
-	slots, next := pager.Finish()
 	return slots, next, nil
 }
 
-// newestOfShard gives a shard's newest slots before the page's cursor.
-func (db *DB) newestOfShard(ctx context.Context, id shard.ID, pager *storekit.Pager) error {
-	before, uid := storekit.Bound(id, pager.Page.Before)
-	rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+slotJoin+`
-		WHERE s.shard = ? AND (s.fire_time, s.uid) < (?, ?) ORDER BY s.fire_time DESC, s.uid DESC LIMIT ?`,
-		int64(id), int64(before), uid, storekit.ScanBudget)
+func (db *DB) shards(ctx context.Context) (n int, err error) {
+	return n, db.read.QueryRowContext(ctx, `SELECT count(*) FROM shards`).Scan(&n)
+}
+
+func (db *DB) newest(ctx context.Context, ranges []storekit.Range) ([][]store.SlotOf, error) {
+	answers := make([][]store.SlotOf, len(ranges))
+	for i, r := range ranges {
+		rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+slotJoin+`
+			WHERE s.shard = ? AND (s.fire_time, s.uid) < (?, ?) AND s.fire_time >= ? ORDER BY s.fire_time DESC, s.uid DESC LIMIT ?`,
+			int64(r.Shard), int64(r.Before.FireTime), r.Before.UID[:], int64(r.From), r.Limit)
+		if answers[i], err = collect(rows, err, storekit.ScanSlotOf); err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+const (
+	countSlots = `SELECT x.state, x.fire_time - x.fire_time % ?5, count(*), sum(j.namespace = ?4)
+		FROM (SELECT s.shard, s.state, s.fire_time, s.uid FROM slots s WHERE s.shard = ?1 AND s.fire_time >= ?2 ORDER BY s.fire_time DESC, s.uid DESC LIMIT ?3) x
+		CROSS JOIN jobs j ON j.shard = x.shard AND j.uid = x.uid GROUP BY 1, 2`
+	countOlder = `SELECT 4, count(*) FROM dead_letters WHERE namespace = ?1 AND fire_time < ?2
+		UNION ALL SELECT CASE WHEN b.waiting THEN 1 ELSE 2 END, count(*) FROM backlog b
+		CROSS JOIN jobs j ON j.shard = b.shard AND j.uid = b.uid WHERE j.namespace = ?1 AND b.fire_time < ?2 GROUP BY 1`
+)
+
+// CountSlots implements store.Reader.
+func (db *DB) CountSlots(ctx context.Context, namespace string, since job.Instant) (store.SlotCounts, error) {
+	shards, err := db.shards(ctx)
 	if err != nil {
-		return err
+		return store.SlotCounts{}, unavailable("count shards", err)
 	}
-	defer rows.Close()
-	for c := pager.Shard(); rows.Next(); {
-		s, err := storekit.ScanSlotOf(rows)
+	tally := storekit.NewTally(since)
+	for id := range shards {
+		rows, err := db.read.QueryContext(ctx, countSlots, id, int64(tally.Since()), storekit.CountBudget, namespace, int64(storekit.Bucket))
+		counts, err := collect(rows, err, storekit.ScanCount)
 		if err != nil {
-			return err
+			return store.SlotCounts{}, unavailable("count slots", err)
 		}
-		if !c.Add(s) {
-			return nil
-		}
+		tally.Shard(counts)
 	}
-	return rows.Err()
+	out := tally.Finish()
+	rows, err := db.read.QueryContext(ctx, countOlder, namespace, int64(out.Since))
+	older, err := collect(rows, err, storekit.ScanOlder)
+	if err != nil {
+		return store.SlotCounts{}, unavailable("count slots", err)
+	}
+	for _, c := range older {
+		out.ByState[c.State] += c.Slots
+	}
+	return out, nil
 }
 
 // Attempts implements store.Reader.
 func (db *DB) Attempts(ctx context.Context, id shard.ID, key job.SlotKey) ([]job.Attempt, error) {
-	rows, err := db.read.QueryContext(ctx, `SELECT attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late
-		FROM attempts WHERE shard = ? AND fire_time = ? AND uid = ? ORDER BY attempt`, int64(id), int64(key.FireTime), key.UID[:])
-	attempts, err := collect(rows, err, func(row storekit.Scanner) (a job.Attempt, err error) {
-		return a, row.Scan(&a.Number, &a.Worker, &a.Epoch, &a.ClaimedAt, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.ErrorCode, &a.ErrorText, &a.Late)
-	})
+	rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.AttemptColumns+` FROM attempts a
+		WHERE a.shard = ? AND a.fire_time = ? AND a.uid = ? ORDER BY a.attempt`, int64(id), int64(key.FireTime), key.UID[:])
+	attempts, err := collect(rows, err, storekit.ScanAttempt)
 	if err != nil {
 		return nil, unavailable("read attempts", err)
 	}
 	return attempts, nil
+}
+
+// RetainedFrom implements store.Reader.
+func (db *DB) RetainedFrom(ctx context.Context, id shard.ID) (at job.Instant, err error) {
+	err = db.read.QueryRowContext(ctx, `SELECT retained_from FROM shards WHERE shard = ?`, int64(id)).Scan(&at)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, fmt.Errorf("sqlite: shard %d: %w", id, store.ErrNotFound)
+	}
+	if err != nil {
+		return 0, unavailable("read shard", err)
+	}
+	return at, nil
 }
 
 // GapsOf implements store.Reader.
@@ -164,29 +199,37 @@ func (db *DB) GapsOf(ctx context.Context, id shard.ID) ([]store.Gap, error) {
 }
 
 // DeadLetters implements store.Reader.
-func (db *DB) DeadLetters(ctx context.Context, id shard.ID, limit int) ([]store.DeadLetter, error) {
-	rows, err := db.read.QueryContext(ctx, `SELECT fire_time, uid, handler, dead_at FROM dead_letters WHERE shard = ? ORDER BY fire_time, uid LIMIT ?`, int64(id), limit)
-	letters, err := collect(rows, err, func(row storekit.Scanner) (d store.DeadLetter, err error) {
-		var uid []byte
-		err = row.Scan(&d.Key.FireTime, &uid, &d.Handler, &d.At)
-		copy(d.Key.UID[:], uid)
-		return d, err
-	})
+func (db *DB) DeadLetters(ctx context.Context, p store.DeadLettersPage) ([]store.DeadLetterOf, store.DeadCursor, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.DeadLetterColumns+` FROM dead_letters d
+		WHERE (d.shard, d.fire_time, d.uid) > (?1, ?2, ?3) AND d.namespace = ?4 AND (?5 = '' OR d.handler = ?5) AND (?6 = '' OR d.fingerprint = ?6)
+		ORDER BY d.shard, d.fire_time, d.uid LIMIT ?7`,
+		int64(p.After.Shard), int64(p.After.Key.FireTime), p.After.Key.UID[:], p.Namespace, p.Handler, p.Fingerprint, p.Limit+1)
+	letters, err := collect(rows, err, storekit.ScanDeadLetter)
 	if err != nil {
-		return nil, unavailable("read dead letters", err)
+		return nil, store.DeadCursor{}, unavailable("list dead letters", err)
 	}
-	return letters, nil
+	letters, next := storekit.DeadPage(letters, p.Limit)
+	return letters, next, nil
 }
+
+// DeadLetterGroups implements store.Reader.
+func (db *DB) DeadLetterGroups(ctx context.Context, namespace string, limit int) ([]store.DeadLetterGroup, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT d.handler, d.fingerprint, d.error_code, max(d.sample), count(*), min(d.dead_at), max(d.dead_at)
+		FROM dead_letters d WHERE d.namespace = ? GROUP BY d.handler, d.fingerprint, d.error_code
+		ORDER BY count(*) DESC, d.handler, d.fingerprint, d.error_code LIMIT ?`, namespace, limit)
+	groups, err := collect(rows, err, storekit.ScanDeadGroup)
+	if err != nil {
+		return nil, unavailable("group dead letters", err)
+	}
+	return groups, nil
+}
+
+const selectEvents = `SELECT seq, at, kind, uid, fire_time, detail FROM events WHERE shard = ? ORDER BY `
 
 // Events implements store.Reader.
 func (db *DB) Events(ctx context.Context, id shard.ID, limit int) ([]store.Event, error) {
-	rows, err := db.read.QueryContext(ctx, `SELECT seq, at, kind, uid, fire_time, detail FROM events WHERE shard = ? ORDER BY epoch DESC, seq DESC LIMIT ?`, int64(id), limit)
-	events, err := collect(rows, err, func(row storekit.Scanner) (e store.Event, err error) {
-		var uid []byte
-		err = row.Scan(&e.Seq, &e.At, &e.Kind, &uid, &e.Fire, &e.Detail)
-		copy(e.Job[:], uid)
-		return e, err
-	})
+	rows, err := db.read.QueryContext(ctx, selectEvents+`epoch DESC, seq DESC LIMIT ?`, int64(id), limit)
+	events, err := collect(rows, err, storekit.ScanEvent)
 	if err != nil {
 		return nil, unavailable("read events", err)
 	}
@@ -208,13 +251,9 @@ func (db *DB) RegisterHandlers(ctx context.Context, names []string, at job.Insta
 
 const handlerColumns = `SELECT name, created_at, last_seen_at FROM handlers `
 
-func scanHandler(row storekit.Scanner) (h store.Handler, err error) {
-	return h, row.Scan(&h.Name, &h.CreatedAt, &h.LastSeenAt)
-}
-
 // Handler implements store.Catalog.
 func (db *DB) Handler(ctx context.Context, name string) (store.Handler, error) {
-	h, err := scanHandler(db.read.QueryRowContext(ctx, handlerColumns+`WHERE name = ?`, name))
+	h, err := storekit.ScanHandler(db.read.QueryRowContext(ctx, handlerColumns+`WHERE name = ?`, name))
 	if errors.Is(err, sql.ErrNoRows) {
 		return h, fmt.Errorf("sqlite: handler %s: %w", name, store.ErrNotFound)
 	}
@@ -227,7 +266,7 @@ func (db *DB) Handler(ctx context.Context, name string) (store.Handler, error) {
 // Handlers implements store.Catalog.
 func (db *DB) Handlers(ctx context.Context, after string, limit int) ([]store.Handler, error) {
 	rows, err := db.read.QueryContext(ctx, handlerColumns+`WHERE name > ? ORDER BY name LIMIT ?`, after, limit)
-	handlers, err := collect(rows, err, scanHandler)
+	handlers, err := collect(rows, err, storekit.ScanHandler)
 	if err != nil {
 		return nil, unavailable("list handlers", err)
 	}

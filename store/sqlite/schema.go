@@ -3,12 +3,28 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 )
 
-// schemaVersion is the version of the tables below. A file of another version is
-// refused.
-const schemaVersion = 1
+// upgrades are what each later version of the schema adds to the tables below,
+// beginning with version 2.
+var upgrades = [][]string{{
+	`ALTER TABLE jobs ADD COLUMN labels TEXT NOT NULL DEFAULT '{}'`,
+	`ALTER TABLE shards ADD COLUMN retained_from INTEGER NOT NULL DEFAULT 0`,
+	`ALTER TABLE dead_letters ADD COLUMN namespace TEXT NOT NULL DEFAULT ''`,
+	`ALTER TABLE dead_letters ADD COLUMN error_code TEXT NOT NULL DEFAULT ''`,
+	`ALTER TABLE dead_letters ADD COLUMN fingerprint TEXT NOT NULL DEFAULT ''`,
+	`ALTER TABLE dead_letters ADD COLUMN sample TEXT NOT NULL DEFAULT ''`,
+	`UPDATE dead_letters SET namespace = (SELECT j.namespace FROM jobs j WHERE j.shard = dead_letters.shard AND j.uid = dead_letters.uid)
+		WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.shard = dead_letters.shard AND j.uid = dead_letters.uid)`,
+	`CREATE INDEX requests_by_time ON requests (shard, fire_time)`,
+	`CREATE INDEX events_by_time ON events (shard, at)`,
+	`CREATE INDEX jobs_single ON jobs (shard, coalesce(fire_at, created_at), uid) WHERE kind < 3 AND ended_at IS NULL`,
+}}
+
+// schemaVersion is the newest version. A file of a later one is refused.
+var schemaVersion = 1 + len(upgrades)
 
 // Times are microseconds since the Unix epoch. A uid is its 16 bytes. The keys of
 // slots lead with the time under the shard, so that a batch touches few pages; no
@@ -179,24 +195,46 @@ var schema = []string{
 	) STRICT, WITHOUT ROWID`,
 }
 
-// migrate makes the tables of a new file, and refuses a file of another version.
-// The version is written last, so that a crash in the middle is repaired by the
-// next start.
+// migrate makes the tables of a new file, brings an older one up to date, and refuses
+// one of a later version. The version is written last, so that a crash in the middle
+// is repaired by the next start.
 func migrate(ctx context.Context, db *sql.DB) error {
 	for _, statement := range schema {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("create schema: %w", err)
 		}
 	}
-	if _, err := db.ExecContext(ctx, `INSERT INTO meta (key, value) VALUES ('schema_version', ?) ON CONFLICT DO NOTHING`, schemaVersion); err != nil {
+	if _, err := db.ExecContext(ctx, `INSERT INTO meta (key, value) VALUES ('schema_version', ?) ON CONFLICT DO NOTHING`, 1); err != nil {
 		return fmt.Errorf("write schema version: %w", err)
 	}
 	var have int
 	if err := db.QueryRowContext(ctx, `SELECT value FROM meta WHERE key = 'schema_version'`).Scan(&have); err != nil {
 		return fmt.Errorf("read schema version: %w", err)
 	}
-	if have != schemaVersion {
-		return fmt.Errorf("the database has schema version %d, this program knows version %d", have, schemaVersion)
+	if have > schemaVersion {
+		return fmt.Errorf("the database has schema version %d, this program knows version %d: use a newer program", have, schemaVersion)
+	}
+	for ; have < schemaVersion; have++ {
+		if err := upgrade(ctx, db, have+1, upgrades[have-1]); err != nil {
+			return fmt.Errorf("upgrade the schema to version %d: %w", have+1, err)
+		}
 	}
 	return nil
+}
+
+// upgrade runs the statements of a version and notes it, all or nothing.
+func upgrade(ctx context.Context, db *sql.DB, version int, statements []string) (err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	for _, statement := range statements {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+	}
+	if _, err := tx.ExecContext(ctx, `UPDATE meta SET value = ? WHERE key = 'schema_version'`, version); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // JobColumns are the columns of a job, of the table j, in the order of ScanJob.
-const JobColumns = `j.shard, j.uid, j.namespace, j.name, j.handler, j.params, j.schedule, j.retry, j.timeout_us,
+const JobColumns = `j.shard, j.uid, j.namespace, j.name, j.handler, j.params, j.schedule, j.retry, j.labels, j.timeout_us,
 	j.created_at, j.effective_from, j.ended_at, j.request_id, j.request_hash, j.quarantine`
 
 // SlotColumns are the columns of a slot, of the table s, in the order of ScanSlot.
@@ -23,6 +23,7 @@ type jobRow struct {
 	job                   job.Job
 	uid                   []byte
 	schedule, retry       string
+	labels                string
 	timeoutMicros         int64
 	ended                 *int64
 	requestID, quarantine *string
@@ -30,19 +31,22 @@ type jobRow struct {
 
 func (r *jobRow) targets() []any {
 	j := &r.job
-	return []any{&j.Shard, &r.uid, &j.Namespace, &j.Name, &j.Handler, &j.Params, &r.schedule, &r.retry, &r.timeoutMicros,
+	return []any{&j.Shard, &r.uid, &j.Namespace, &j.Name, &j.Handler, &j.Params, &r.schedule, &r.retry, &r.labels, &r.timeoutMicros,
 		&j.CreatedAt, &j.EffectiveFrom, &r.ended, &r.requestID, &j.RequestHash, &r.quarantine}
 }
 
 func (r *jobRow) value() job.Job {
 	j := r.job
-	copy(j.UID[:], r.uid)
+	scanUID(&j.UID, r.uid)
+	if len(j.Params) == 0 {
+		j.Params = nil
+	}
 	j.Timeout = time.Duration(r.timeoutMicros) * time.Microsecond
 	if r.ended != nil {
 		j.EndedAt = job.Instant(*r.ended)
 	}
 	j.RequestID, j.Quarantine = text(r.requestID), text(r.quarantine)
-	DecodeJob(&j, r.schedule, r.retry)
+	DecodeJob(&j, r.schedule, r.retry, r.labels)
 	return j
 }
 
@@ -68,7 +72,10 @@ func (r *slotRow) targets() []any {
 
 func (r *slotRow) value() job.Slot {
 	s := r.slot
-	copy(s.Key.UID[:], r.uid)
+	scanUID(&s.Key.UID, r.uid)
+	if len(s.Result) == 0 {
+		s.Result = nil
+	}
 	return s
 }
 
@@ -111,9 +118,9 @@ func ScanWaiting(row Scanner) (b store.BacklogSlot, err error) {
 
 // JobValues returns the values of a job's row: shard, uid, namespace, name, handler,
 // params, kind, fire_at, schedule, retry, timeout_us, created_at, effective_from,
-// ended_at, request_id, request_hash, quarantine.
+// ended_at, request_id, request_hash, quarantine, labels.
 func JobValues(j *job.Job) ([]any, error) {
-	schedule, retry, err := EncodeJob(j)
+	schedule, retry, labels, err := EncodeJob(j)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +130,7 @@ func JobValues(j *job.Job) ([]any, error) {
 	}
 	return []any{int64(j.Shard), j.UID[:], j.Namespace, j.Name, j.Handler, NonNil(j.Params), int64(j.Schedule.Kind), fireAt,
 		schedule, retry, j.Timeout.Microseconds(), int64(j.CreatedAt), int64(j.EffectiveFrom),
-		nullTime(j.EndedAt), NullText(j.RequestID), j.RequestHash, NullText(j.Quarantine)}, nil
+		nullTime(j.EndedAt), NullText(j.RequestID), j.RequestHash, NullText(j.Quarantine), labels}, nil
 }
 
 func text(s *string) string {
@@ -154,4 +161,117 @@ func NonNil(b []byte) []byte {
 		return []byte{}
 	}
 	return b
+}
+
+func scanUID(into *job.UID, b []byte) { copy(into[:], b) }
+
+// ScanPruneSlot reads fire_time, uid, state, attempt and finished_at of a slot.
+func ScanPruneSlot(row Scanner) (p store.PruneSlot, err error) {
+	var uid []byte
+	err = row.Scan(&p.Key.FireTime, &uid, &p.State, &p.Attempt, &p.FinishedAt)
+	scanUID(&p.Key.UID, uid)
+	return p, err
+}
+
+// ScanEndedJob reads the uid of a job and an instant.
+func ScanEndedJob(row Scanner) (e store.EndedJob, err error) {
+	var uid []byte
+	err = row.Scan(&uid, &e.At)
+	scanUID(&e.UID, uid)
+	return e, err
+}
+
+// ScanCount reads a state, a bucket, how many rows were looked at, and how many
+// count.
+func ScanCount(row Scanner) (c Count, err error) {
+	return c, row.Scan(&c.State, &c.Bucket, &c.Looked, &c.Slots)
+}
+
+// DeadLetterColumns are the columns of a dead letter, of the table d.
+const DeadLetterColumns = `d.shard, d.fire_time, d.uid, d.namespace, d.handler, d.dead_at, d.error_code, d.fingerprint, d.sample`
+
+// ScanDeadLetter reads DeadLetterColumns.
+func ScanDeadLetter(row Scanner) (d store.DeadLetterOf, err error) {
+	var uid []byte
+	err = row.Scan(&d.Shard, &d.Key.FireTime, &uid, &d.Namespace, &d.Handler, &d.At, &d.ErrorCode, &d.Fingerprint, &d.Sample)
+	scanUID(&d.Key.UID, uid)
+	return d, err
+}
+
+// ScanOneDeadLetter reads DeadLetterColumns of a shard that is known.
+func ScanOneDeadLetter(row Scanner) (store.DeadLetter, error) {
+	d, err := ScanDeadLetter(row)
+	return d.DeadLetter, err
+}
+
+// ScanOlder reads a state and how many slots there are.
+func ScanOlder(row Scanner) (c Count, err error) { return c, row.Scan(&c.State, &c.Slots) }
+
+// ScanDeadGroup reads handler, fingerprint, error_code, a sample, the count and the
+// first and the last instant.
+func ScanDeadGroup(row Scanner) (g store.DeadLetterGroup, err error) {
+	return g, row.Scan(&g.Handler, &g.Fingerprint, &g.ErrorCode, &g.Sample, &g.Count, &g.First, &g.Latest)
+}
+
+// ScanGap reads to_time, uid, from_time, cursor_time, cursor_uid and made_at.
+func ScanGap(row Scanner) (g store.Gap, err error) {
+	var uid, cursor []byte
+	err = row.Scan(&g.Key.To, &uid, &g.From, &g.Cursor.FireTime, &cursor, &g.MadeAt)
+	scanUID(&g.Key.UID, uid)
+	scanUID(&g.Cursor.UID, cursor)
+	return g, err
+}
+
+// ScanEvent reads seq, at, kind, uid, fire_time and detail.
+func ScanEvent(row Scanner) (e store.Event, err error) {
+	var uid []byte
+	err = row.Scan(&e.Seq, &e.At, &e.Kind, &uid, &e.Fire, &e.Detail)
+	scanUID(&e.Job, uid)
+	return e, err
+}
+
+// AttemptColumns are the columns of an attempt, of the table a.
+const AttemptColumns = `a.attempt, a.worker, a.epoch, a.claimed_at, a.started_at, a.ended_at, a.outcome, a.error_code, a.error_text, a.late`
+
+func attemptTargets(a *job.Attempt) []any {
+	return []any{&a.Number, &a.Worker, &a.Epoch, &a.ClaimedAt, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.ErrorCode, &a.ErrorText, &a.Late}
+}
+
+// ScanAttempt reads AttemptColumns.
+func ScanAttempt(row Scanner) (a job.Attempt, err error) { return a, row.Scan(attemptTargets(&a)...) }
+
+// ScanSlotAttempt reads fire_time, uid and AttemptColumns.
+func ScanSlotAttempt(row Scanner) (a store.SlotAttempt, err error) {
+	var uid []byte
+	err = row.Scan(append([]any{&a.Key.FireTime, &uid}, attemptTargets(&a.Attempt)...)...)
+	scanUID(&a.Key.UID, uid)
+	return a, err
+}
+
+// ScanBacklogRow reads waiting, handler, priority, fairness, ready_at, fire_time, uid
+// and wake_at.
+func ScanBacklogRow(row Scanner) (r store.BacklogRow, err error) {
+	var uid []byte
+	k := &r.Key
+	err = row.Scan(&k.Waiting, &k.Handler, &k.Priority, &k.Fairness, &k.ReadyAt, &k.Slot.FireTime, &uid, &r.WakeAt)
+	scanUID(&k.Slot.UID, uid)
+	return r, err
+}
+
+// ScanTakeOver reads epoch, owner, owner_gen, owner_rev and taken_at.
+func ScanTakeOver(row Scanner) (t store.TakeOver, err error) {
+	return t, row.Scan(&t.Epoch, &t.Owner, &t.Gen, &t.Rev, &t.At)
+}
+
+// ScanUID reads a uid.
+func ScanUID(row Scanner) (uid job.UID, err error) {
+	var b []byte
+	err = row.Scan(&b)
+	scanUID(&uid, b)
+	return uid, err
+}
+
+// ScanHandler reads name, created_at and last_seen_at.
+func ScanHandler(row Scanner) (h store.Handler, err error) {
+	return h, row.Scan(&h.Name, &h.CreatedAt, &h.LastSeenAt)
 }

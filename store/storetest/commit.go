@@ -13,7 +13,7 @@ import (
 var commitTests = map[string]func(*testing.T, *world){
 	"a job is read back as it was written": func(t *testing.T, w *world) {
 		j := w.recurring(1, "j")
-		j.RequestID = "r1"
+		j.RequestID, j.Labels = "r1", map[string]string{"team": "a", "empty": ""}
 		w.create(j)
 		got, err := w.Job(w.ctx, 1, "default", "j")
 		w.ok(err)
@@ -218,13 +218,14 @@ var commitTests = map[string]func(*testing.T, *world){
 		s := finished(claimed(w.slot(&j, w.at), 1), job.Dead)
 		key := s.Key
 		w.insert(1, s)
-		w.commit(1, store.ShardBatch{DeadPuts: []store.DeadLetter{{Key: key, Handler: "h", At: w.at}}})
-		if got, err := w.DeadLetters(w.ctx, 1, 10); err != nil || len(got) != 1 || got[0].Key != key {
-			t.Errorf("dead letters %+v, %v", got, err)
+		letter := store.DeadLetter{Key: key, Namespace: "default", Handler: "h", At: w.at, ErrorCode: "c", Fingerprint: "f", Sample: "s"}
+		w.commit(1, store.ShardBatch{DeadPuts: []store.DeadLetter{letter}})
+		if got := w.deadLetters(); len(got) != 1 || got[0] != (store.DeadLetterOf{Shard: 1, DeadLetter: letter}) {
+			t.Errorf("dead letters %+v", got)
 		}
 		w.commit(1, store.ShardBatch{DeadDels: []job.SlotKey{key}})
-		if got, err := w.DeadLetters(w.ctx, 1, 10); err != nil || len(got) != 0 {
-			t.Errorf("dead letters %+v, %v; want none", got, err)
+		if got := w.deadLetters(); len(got) != 0 {
+			t.Errorf("dead letters %+v; want none", got)
 		}
 	},
 	"what hangs on a slot that isn't written isn't written": func(t *testing.T, w *world) {
@@ -241,13 +242,13 @@ var commitTests = map[string]func(*testing.T, *world){
 			Creates:     []store.Create{{Job: second, Slots: []job.Slot{refused}}},
 			Slots:       []job.Slot{exists, later, other},
 			BacklogPuts: []store.BacklogRow{waitingRow(refused, true, w.at), waitingRow(exists, true, w.at), waitingRow(exists, false, w.at), waitingRow(later, true, w.at), waitingRow(other, true, w.at)},
-			DeadPuts:    []store.DeadLetter{{Key: refused.Key, Handler: "h"}, {Key: exists.Key, Handler: "h"}},
+			DeadPuts:    []store.DeadLetter{{Key: refused.Key, Namespace: "default", Handler: "h"}, {Key: exists.Key, Namespace: "default", Handler: "h"}},
 		})
 		if l := w.load(1); len(l.Backlog)+len(l.Claimed) > 0 {
 			t.Errorf("in the backlog: %+v, %+v", l.Backlog, l.Claimed)
 		}
-		if letters, err := w.DeadLetters(w.ctx, 1, 10); err != nil || len(letters) > 0 {
-			t.Errorf("dead letters %+v, %v", letters, err)
+		if letters := w.deadLetters(); len(letters) > 0 {
+			t.Errorf("dead letters %+v", letters)
 		}
 	},
 	"a row that can't be stored names its job, and nothing is written": func(t *testing.T, w *world) {

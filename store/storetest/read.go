@@ -50,13 +50,13 @@ var readTests = map[string]func(*testing.T, *world){
 		for showEnded, want := range map[bool]string{false: "a b c ", true: "a b b c "} {
 			p, got := store.JobsPage{Namespace: "default", ShowEnded: showEnded, Limit: 1}, ""
 			for {
-				jobs, err := w.Jobs(w.ctx, p)
+				jobs, next, err := w.Jobs(w.ctx, p)
 				w.ok(err)
-				if len(jobs) == 0 {
+				got += namesOf(jobs)
+				if next == (store.JobCursor{}) {
 					break
 				}
-				got += namesOf(jobs)
-				p.AfterName, p.AfterUID = jobs[0].Name, jobs[0].UID
+				p.After = next
 			}
 			if got != want {
 				t.Errorf("show ended %v: listed %s, want %s", showEnded, got, want)
@@ -110,7 +110,7 @@ var readTests = map[string]func(*testing.T, *world){
 			{[]job.State{job.Running}, fmt.Sprintf("mine@%d ", w.at+1)},
 			{[]job.State{job.Dead, job.Ready}, fmt.Sprintf("mine@%d ", w.at)},
 		} {
-			slots, next, err := w.Slots(w.ctx, store.SlotsPage{Namespace: "default", States: c.states, Limit: 10})
+			slots, next, err := w.Slots(w.ctx, store.SlotsPage{Namespace: "default", Filter: store.SlotFilter{States: c.states}, Limit: 10})
 			w.ok(err)
 			if keysOf(slots) != c.want || next != (store.SlotCursor{}) {
 				t.Errorf("states %v: %s, next %v; want %s", c.states, keysOf(slots), next, c.want)

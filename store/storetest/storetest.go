@@ -24,7 +24,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		name  string
 		tests map[string]func(*testing.T, *world)
 	}{
-		{"Ownership", ownershipTests}, {"Commit", commitTests}, {"Load", loadTests}, {"Inbox", inboxTests}, {"Read", readTests},
+		{"Ownership", ownershipTests}, {"Commit", commitTests}, {"Load", loadTests}, {"Inbox", inboxTests}, {"Read", readTests}, {"People", peopleTests}, {"Retention", retentionTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for name, test := range group.tests {
@@ -146,6 +146,25 @@ func (w *world) read(id shard.ID, key job.SlotKey) job.Slot {
 		return job.Slot{Key: key}
 	}
 	return slots[0]
+}
+
+// deadLetters lists those of the default namespace.
+func (w *world) deadLetters() []store.DeadLetterOf {
+	w.t.Helper()
+	letters, next, err := w.DeadLetters(w.ctx, store.DeadLettersPage{Namespace: "default", Limit: 1000})
+	w.ok(err)
+	if next != (store.DeadCursor{}) {
+		w.t.Fatalf("there are more than %d dead letters", len(letters))
+	}
+	return letters
+}
+
+// audit returns all that is stored of a shard.
+func (w *world) audit(id shard.ID) store.Audit {
+	w.t.Helper()
+	a, err := w.Audit(w.ctx, id)
+	w.ok(err)
+	return a
 }
 
 func (w *world) load(id shard.ID) store.Loaded {

@@ -120,8 +120,12 @@ type Job struct {
 	Warnings []string `protobuf:"bytes,14,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Why the server set the job aside, if it did: its row can't be used.
 	QuarantineReason string `protobuf:"bytes,15,opt,name=quarantine_reason,json=quarantineReason,proto3" json:"quarantine_reason,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// What people tell jobs apart by: at most 32 keys of 1 to 63 letters, digits,
+	// '.', '_', '/' or '-', with values of at most 63 letters, digits, '.', '_' or
+	// '-'.
+	Labels        map[string]string `protobuf:"bytes,16,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
@@ -257,6 +261,13 @@ func (x *Job) GetQuarantineReason() string {
 		return x.QuarantineReason
 	}
 	return ""
+}
+
+func (x *Job) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 // The request of CreateJob.
@@ -1047,7 +1058,7 @@ var File_carillon_v1_job_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x15carillon/v1/job.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1acarillon/v1/schedule.proto\x1a\x16carillon/v1/slot.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x82\x06\n" +
+	"\x15carillon/v1/job.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1acarillon/v1/schedule.proto\x1a\x16carillon/v1/slot.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf3\x06\n" +
 	"\x03Job\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x03R\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x1d\n" +
@@ -1065,7 +1076,11 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\x0enext_fire_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\fnextFireTime\x126\n" +
 	"\x14schedule_description\x18\r \x01(\tB\x03\xe0A\x03R\x13scheduleDescription\x12\x1f\n" +
 	"\bwarnings\x18\x0e \x03(\tB\x03\xe0A\x03R\bwarnings\x120\n" +
-	"\x11quarantine_reason\x18\x0f \x01(\tB\x03\xe0A\x03R\x10quarantineReason\"\xf1\x01\n" +
+	"\x11quarantine_reason\x18\x0f \x01(\tB\x03\xe0A\x03R\x10quarantineReason\x124\n" +
+	"\x06labels\x18\x10 \x03(\v2\x1c.carillon.v1.Job.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf1\x01\n" +
 	"\x10CreateJobRequest\x12\x1b\n" +
 	"\x06parent\x18\x01 \x01(\tB\x03\xe0A\x02R\x06parent\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12'\n" +
@@ -1144,7 +1159,7 @@ func file_carillon_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_carillon_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_carillon_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_carillon_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_carillon_v1_job_proto_goTypes = []any{
 	(JobState)(0),                   // 0: carillon.v1.JobState
 	(*Job)(nil),                     // 1: carillon.v1.Job
@@ -1162,53 +1177,55 @@ var file_carillon_v1_job_proto_goTypes = []any{
 	(*RunJobResponse)(nil),          // 13: carillon.v1.RunJobResponse
 	(*PreviewScheduleRequest)(nil),  // 14: carillon.v1.PreviewScheduleRequest
 	(*PreviewScheduleResponse)(nil), // 15: carillon.v1.PreviewScheduleResponse
-	(*Json)(nil),                    // 16: carillon.v1.Json
-	(*Schedule)(nil),                // 17: carillon.v1.Schedule
-	(*RetryPolicy)(nil),             // 18: carillon.v1.RetryPolicy
-	(*durationpb.Duration)(nil),     // 19: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 20: google.protobuf.Timestamp
-	(*Slot)(nil),                    // 21: carillon.v1.Slot
+	nil,                             // 16: carillon.v1.Job.LabelsEntry
+	(*Json)(nil),                    // 17: carillon.v1.Json
+	(*Schedule)(nil),                // 18: carillon.v1.Schedule
+	(*RetryPolicy)(nil),             // 19: carillon.v1.RetryPolicy
+	(*durationpb.Duration)(nil),     // 20: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),   // 21: google.protobuf.Timestamp
+	(*Slot)(nil),                    // 22: carillon.v1.Slot
 }
 var file_carillon_v1_job_proto_depIdxs = []int32{
-	16, // 0: carillon.v1.Job.params:type_name -> carillon.v1.Json
-	17, // 1: carillon.v1.Job.schedule:type_name -> carillon.v1.Schedule
-	18, // 2: carillon.v1.Job.retry_policy:type_name -> carillon.v1.RetryPolicy
-	19, // 3: carillon.v1.Job.attempt_timeout:type_name -> google.protobuf.Duration
+	17, // 0: carillon.v1.Job.params:type_name -> carillon.v1.Json
+	18, // 1: carillon.v1.Job.schedule:type_name -> carillon.v1.Schedule
+	19, // 2: carillon.v1.Job.retry_policy:type_name -> carillon.v1.RetryPolicy
+	20, // 3: carillon.v1.Job.attempt_timeout:type_name -> google.protobuf.Duration
 	0,  // 4: carillon.v1.Job.state:type_name -> carillon.v1.JobState
-	20, // 5: carillon.v1.Job.create_time:type_name -> google.protobuf.Timestamp
-	20, // 6: carillon.v1.Job.effective_from:type_name -> google.protobuf.Timestamp
-	20, // 7: carillon.v1.Job.end_time:type_name -> google.protobuf.Timestamp
-	20, // 8: carillon.v1.Job.next_fire_time:type_name -> google.protobuf.Timestamp
-	1,  // 9: carillon.v1.CreateJobRequest.job:type_name -> carillon.v1.Job
-	1,  // 10: carillon.v1.CreateJobResponse.job:type_name -> carillon.v1.Job
-	2,  // 11: carillon.v1.BatchCreateJobsRequest.requests:type_name -> carillon.v1.CreateJobRequest
-	1,  // 12: carillon.v1.BatchCreateJobsResponse.jobs:type_name -> carillon.v1.Job
-	1,  // 13: carillon.v1.GetJobResponse.job:type_name -> carillon.v1.Job
-	1,  // 14: carillon.v1.ListJobsResponse.jobs:type_name -> carillon.v1.Job
-	1,  // 15: carillon.v1.DeleteJobResponse.job:type_name -> carillon.v1.Job
-	21, // 16: carillon.v1.RunJobResponse.slot:type_name -> carillon.v1.Slot
-	17, // 17: carillon.v1.PreviewScheduleRequest.schedule:type_name -> carillon.v1.Schedule
-	20, // 18: carillon.v1.PreviewScheduleRequest.from:type_name -> google.protobuf.Timestamp
-	20, // 19: carillon.v1.PreviewScheduleResponse.fire_times:type_name -> google.protobuf.Timestamp
-	2,  // 20: carillon.v1.JobService.CreateJob:input_type -> carillon.v1.CreateJobRequest
-	4,  // 21: carillon.v1.JobService.BatchCreateJobs:input_type -> carillon.v1.BatchCreateJobsRequest
-	6,  // 22: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
-	8,  // 23: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
-	10, // 24: carillon.v1.JobService.DeleteJob:input_type -> carillon.v1.DeleteJobRequest
-	12, // 25: carillon.v1.JobService.RunJob:input_type -> carillon.v1.RunJobRequest
-	14, // 26: carillon.v1.JobService.PreviewSchedule:input_type -> carillon.v1.PreviewScheduleRequest
-	3,  // 27: carillon.v1.JobService.CreateJob:output_type -> carillon.v1.CreateJobResponse
-	5,  // 28: carillon.v1.JobService.BatchCreateJobs:output_type -> carillon.v1.BatchCreateJobsResponse
-	7,  // 29: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
-	9,  // 30: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
-	11, // 31: carillon.v1.JobService.DeleteJob:output_type -> carillon.v1.DeleteJobResponse
-	13, // 32: carillon.v1.JobService.RunJob:output_type -> carillon.v1.RunJobResponse
-	15, // 33: carillon.v1.JobService.PreviewSchedule:output_type -> carillon.v1.PreviewScheduleResponse
-	27, // [27:34] is the sub-list for method output_type
-	20, // [20:27] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	21, // 5: carillon.v1.Job.create_time:type_name -> google.protobuf.Timestamp
+	21, // 6: carillon.v1.Job.effective_from:type_name -> google.protobuf.Timestamp
+	21, // 7: carillon.v1.Job.end_time:type_name -> google.protobuf.Timestamp
+	21, // 8: carillon.v1.Job.next_fire_time:type_name -> google.protobuf.Timestamp
+	16, // 9: carillon.v1.Job.labels:type_name -> carillon.v1.Job.LabelsEntry
+	1,  // 10: carillon.v1.CreateJobRequest.job:type_name -> carillon.v1.Job
+	1,  // 11: carillon.v1.CreateJobResponse.job:type_name -> carillon.v1.Job
+	2,  // 12: carillon.v1.BatchCreateJobsRequest.requests:type_name -> carillon.v1.CreateJobRequest
+	1,  // 13: carillon.v1.BatchCreateJobsResponse.jobs:type_name -> carillon.v1.Job
+	1,  // 14: carillon.v1.GetJobResponse.job:type_name -> carillon.v1.Job
+	1,  // 15: carillon.v1.ListJobsResponse.jobs:type_name -> carillon.v1.Job
+	1,  // 16: carillon.v1.DeleteJobResponse.job:type_name -> carillon.v1.Job
+	22, // 17: carillon.v1.RunJobResponse.slot:type_name -> carillon.v1.Slot
+	18, // 18: carillon.v1.PreviewScheduleRequest.schedule:type_name -> carillon.v1.Schedule
+	21, // 19: carillon.v1.PreviewScheduleRequest.from:type_name -> google.protobuf.Timestamp
+	21, // 20: carillon.v1.PreviewScheduleResponse.fire_times:type_name -> google.protobuf.Timestamp
+	2,  // 21: carillon.v1.JobService.CreateJob:input_type -> carillon.v1.CreateJobRequest
+	4,  // 22: carillon.v1.JobService.BatchCreateJobs:input_type -> carillon.v1.BatchCreateJobsRequest
+	6,  // 23: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
+	8,  // 24: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
+	10, // 25: carillon.v1.JobService.DeleteJob:input_type -> carillon.v1.DeleteJobRequest
+	12, // 26: carillon.v1.JobService.RunJob:input_type -> carillon.v1.RunJobRequest
+	14, // 27: carillon.v1.JobService.PreviewSchedule:input_type -> carillon.v1.PreviewScheduleRequest
+	3,  // 28: carillon.v1.JobService.CreateJob:output_type -> carillon.v1.CreateJobResponse
+	5,  // 29: carillon.v1.JobService.BatchCreateJobs:output_type -> carillon.v1.BatchCreateJobsResponse
+	7,  // 30: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
+	9,  // 31: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
+	11, // 32: carillon.v1.JobService.DeleteJob:output_type -> carillon.v1.DeleteJobResponse
+	13, // 33: carillon.v1.JobService.RunJob:output_type -> carillon.v1.RunJobResponse
+	15, // 34: carillon.v1.JobService.PreviewSchedule:output_type -> carillon.v1.PreviewScheduleResponse
+	28, // [28:35] is the sub-list for method output_type
+	21, // [21:28] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_job_proto_init() }
@@ -1225,7 +1242,7 @@ func file_carillon_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_carillon_v1_job_proto_rawDesc), len(file_carillon_v1_job_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,6 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+ALTER TABLE jobs ADD COLUMN IF NOT EXISTS labels TEXT NOT NULL DEFAULT '{}';
+
+-- +goose Down
+ALTER TABLE jobs DROP COLUMN IF EXISTS labels;

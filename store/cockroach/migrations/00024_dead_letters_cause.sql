@@ -1,0 +1,14 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+ALTER TABLE dead_letters
+    ADD COLUMN IF NOT EXISTS namespace TEXT NOT NULL DEFAULT '',
+    ADD COLUMN IF NOT EXISTS error_code TEXT NOT NULL DEFAULT '',
+    ADD COLUMN IF NOT EXISTS fingerprint TEXT NOT NULL DEFAULT '',
+    ADD COLUMN IF NOT EXISTS sample TEXT NOT NULL DEFAULT '';
+
+-- +goose Down
+ALTER TABLE dead_letters
+    DROP COLUMN IF EXISTS namespace,
+    DROP COLUMN IF EXISTS error_code,
+    DROP COLUMN IF EXISTS fingerprint,
+    DROP COLUMN IF EXISTS sample;
