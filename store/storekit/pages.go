@@ -94,7 +94,7 @@ func (m *merge) rangeOf(id shard.ID, before job.SlotKey) Range {
 	if until := m.page.Filter.Until; until != 0 && until <= before.FireTime {
 		before = job.SlotKey{FireTime: until}
 	}
-	from := job.MinInstant
+	from := job.Instant(math.MinInt64) // also beyond what the API can carry
 	if m.page.Filter.From != 0 {
 		from = m.page.Filter.From
 	}
