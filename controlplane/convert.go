@@ -41,6 +41,9 @@ func jobMessage(j *job.Job, now job.Instant) *carillonv1.Job {
 	switch {
 	case j.EndedAt != 0:
 		m.State = carillonv1.JobState_JOB_STATE_DELETED
+		if endedByItself(j) {
+			m.State = carillonv1.JobState_JOB_STATE_COMPLETED
+		}
 		m.NextFireTime = nil
 	case j.Quarantine != "":
 		m.State = carillonv1.JobState_JOB_STATE_QUARANTINED
@@ -51,6 +54,16 @@ func jobMessage(j *job.Job, now job.Instant) *carillonv1.Job {
 		m.State = carillonv1.JobState_JOB_STATE_ACTIVE
 	}
 	return m
+}
+
+// endedByItself reports whether a job fired its only time, and lost its name some
+// time after that, rather than being deleted.
+func endedByItself(j *job.Job) bool {
+	due := j.CreatedAt
+	if j.Schedule.Kind == job.KindOnce {
+		due = j.Schedule.At
+	}
+	return !j.Schedule.Kind.Recurring() && j.EndedAt.Sub(due) >= core.DefaultNameRetention
 }
 
 // describe fills in the plain words of the schedule and returns the next fire

@@ -11,12 +11,14 @@ import (
 
 // history walks the slots of one job, newest first. It needs no index by job: the
 // fire times of its schedule are computed and looked up by their keys, and the few
-// slots that no schedule asked for have an index of their own.
+// slots that no schedule asked for have an index of their own. What is left of the time
+// before the line of retention, mostly dead letters, is not looked for.
 type history struct {
 	store  store.Reader
 	job    *job.Job
 	states []job.State
 	before job.Instant // exclusive: where it goes on
+	oldest job.Instant // before it the slots were deleted
 	done   bool
 }
 
@@ -95,7 +97,7 @@ func (h *history) scheduled() ([]job.SlotKey, job.Instant) {
 	for at := min(h.before, newest+1); len(keys) < historyChunk; {
 		sec, ok := r.Prev(ceilSecond(at))
 		at = job.AtSecond(sec)
-		if !ok || at <= h.job.EffectiveFrom {
+		if !ok || at <= h.job.EffectiveFrom || at < h.oldest {
 			return keys, job.MinInstant
 		}
 		keys = append(keys, job.SlotKey{FireTime: at, UID: h.job.UID})

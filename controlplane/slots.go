@@ -181,6 +181,10 @@ func (s slotService) slotsOfJob(ctx context.Context, parent string, states []job
 	if i := slices.Index(uids, at.UID); i > 0 {
 		uids = uids[i:]
 	}
+	oldest, err := s.store.RetainedFrom(ctx, j.Shard)
+	if err != nil {
+		return nil, slotsCursor{}, s.toStatus(ctx, "list slots", err)
+	}
 	var out []store.SlotOf
 	for _, uid := range uids {
 		if uid != j.UID {
@@ -188,7 +192,7 @@ func (s slotService) slotsOfJob(ctx context.Context, parent string, states []job
 				return nil, slotsCursor{}, s.toStatus(ctx, "list slots", err)
 			}
 		}
-		h := history{store: s.store, job: &j, states: states, before: math.MaxInt64}
+		h := history{store: s.store, job: &j, states: states, before: math.MaxInt64, oldest: oldest}
 		if uid == at.UID {
 			h.before = at.Before
 		}

@@ -227,3 +227,29 @@ func TestACoordinatorsErrorEndsRun(t *testing.T) {
 		callers.Wait()
 	})
 }
+
+// A shard that makes up for a long downtime always has a batch under way. What it
+// reads must not wait for the end of that: jobs of one fire time beyond the window,
+// inboxes, the backlog.
+func TestALongGapHoldsUpNoReads(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.join(job.OutcomeSucceeded)
+		busy := r.job("busy", cron("* * * * * *"))
+		busy.Shard = 1
+		r.create(busy)
+		soon := r.job("soon", job.Schedule{Kind: job.KindOnce, At: job.At(time.Now().Add(24*time.Hour + time.Minute).Truncate(time.Second))})
+		soon.Shard = 1
+		r.create(soon)
+		r.stop()
+		time.Sleep(24 * time.Hour)
+		r.begin(func(f *faulty) { f.slow = time.Second })
+		w := r.join(job.OutcomeSucceeded)
+		w.beat(90 * time.Second)
+		gaps, err := r.db.GapsOf(t.Context(), 1)
+		r.must(err)
+		if len(gaps) == 0 {
+			t.Fatal("the gap is closed: the test shows nothing")
+		}
+		r.wantDone(soon)
+	})
+}

@@ -233,6 +233,18 @@ func (l *loop) readEvent(ctx context.Context, j readJob) (core.Event, error) {
 			return core.SlotLoaded{Key: r.Key}, nil
 		}
 		return core.SlotLoaded{Key: r.Key, Found: &found}, err
+	case core.ReadOldSlots:
+		slots, err := st.OldSlots(ctx, j.proof, store.PruneQuery{After: r.After, Until: r.Until, Limit: r.Limit})
+		return core.OldSlotsLoaded{Read: r, Slots: slots}, err
+	case core.ReadEndedJobs:
+		jobs, err := st.EndedJobs(ctx, j.proof, r.Ended)
+		return core.EndedJobsLoaded{Read: r, Jobs: jobs}, err
+	case core.ReadDoneJobs:
+		jobs, err := st.DoneJobs(ctx, j.proof, r.Ended)
+		return core.DoneJobsLoaded{Read: r, Jobs: jobs}, err
+	case core.ReadOldest:
+		oldest, err := st.Oldest(ctx, j.proof, r.Oldest)
+		return core.OldestLoaded{Read: r, Oldest: oldest}, err
 	}
 	return core.Tick{}, nil
 }

@@ -163,8 +163,8 @@ func (l *loop) turnOnce() {
 		}
 	}
 	l.dispatch()
+	l.startReads() // before the group: a shard that fills a gap always has a batch under way
 	l.startGroup()
-	l.startReads()
 	l.flush()
 }
 

@@ -35,10 +35,12 @@ type faulty struct {
 	loads         atomic.Int32 // how many loads fail
 	before, after atomic.Int32 // how many commits fail without, and with effect
 	tries         atomic.Int32
+	slow          time.Duration // of every commit
 }
 
 func (f *faulty) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
 	f.tries.Add(1)
+	time.Sleep(f.slow) // of the bubble
 	if f.before.Add(-1) >= 0 {
 		return store.Outcome{}, fmt.Errorf("injected before: %w", store.ErrUnavailable)
 	}

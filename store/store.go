@@ -211,11 +211,11 @@ type SlotPrune struct {
 	Attempt int32
 }
 
-// Old deletes the oldest requests and events, MaxOldRows of each at most, that are
-// not older than From, below which everything is gone, and older than an instant.
+// Old deletes the oldest requests and events, MaxOldRows of each at most: those from
+// an instant on, the oldest that there is, and before another one.
 type Old struct {
-	From                         job.Instant
-	RequestsBefore, EventsBefore job.Instant // zero: none
+	RequestsFrom, RequestsBefore job.Instant // RequestsBefore is zero: none
+	EventsFrom, EventsBefore     job.Instant // EventsBefore is zero: none
 }
 
 // MaxOldRows bounds the rows of each kind that one batch deletes by their age.
@@ -443,6 +443,9 @@ type Loader interface {
 	OldSlots(ctx context.Context, p shard.Proof, q PruneQuery) ([]PruneSlot, error)
 	// EndedJobs reads jobs that ended, in the order of their ends, for retention.
 	EndedJobs(ctx context.Context, p shard.Proof, q EndedQuery) ([]EndedJob, error)
+	// Oldest finds the oldest request and the oldest event that are not older than
+	// those of from; zero: there is none. The other fields stay empty.
+	Oldest(ctx context.Context, p shard.Proof, from Old) (Old, error)
 	// DoneJobs reads jobs that fire once, that live, whose instant (their fire time,
 	// or their creation if they are immediate) lies in the query's range, and none of
 	// whose slots is open or dead: the jobs that ended by themselves.

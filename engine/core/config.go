@@ -37,9 +37,21 @@ type Config struct {
 	GapChunk int
 	// PageLimit bounds one read.
 	PageLimit int
+	// Retention is how long a final slot, and a job that ended, is kept; DeadRetention a
+	// dead letter; EventRetention an event.
+	Retention, DeadRetention, EventRetention time.Duration
+	// NameRetention is how long a job that ended by itself keeps its name, and how long
+	// at least a request is remembered.
+	NameRetention time.Duration
+	// PassEvery is how often the shard looks for what need not be kept any longer, and
+	// FullPassEvery how often it begins at the oldest slot.
+	PassEvery, FullPassEvery time.Duration
 	// Random returns a number in [0, 1), for the jitter of retries.
 	Random func() float64
 }
+
+// DefaultNameRetention is how long a job that ended by itself keeps its name.
+const DefaultNameRetention = 24 * time.Hour
 
 // DefaultConfig returns the values that the documentation names.
 func DefaultConfig(random func() float64) Config {
@@ -57,6 +69,12 @@ func DefaultConfig(random func() float64) Config {
 		PendingLimit:   20_000,
 		GapChunk:       500,
 		PageLimit:      1_000,
+		Retention:      7 * 24 * time.Hour,
+		DeadRetention:  30 * 24 * time.Hour,
+		EventRetention: 30 * 24 * time.Hour,
+		NameRetention:  DefaultNameRetention,
+		PassEvery:      time.Minute,
+		FullPassEvery:  time.Hour,
 		Random:         random,
 	}
 }

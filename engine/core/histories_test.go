@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -46,10 +47,17 @@ func runHistory(t *testing.T, seed uint64) {
 	if h.rnd.IntN(2) == 0 { // a shard of a busy node
 		h.room = func() int { return 1 + h.rnd.IntN(8) }
 	}
+	h.eager = func() bool { return h.rnd.IntN(4) == 0 }
 	h.cfg.ReadyLimit = 5 + h.rnd.IntN(20)
 	h.cfg.GapChunk = 1 + h.rnd.IntN(20)
 	h.cfg.PageLimit = 2 + h.rnd.IntN(10)
 	h.cfg.OnceWindow = time.Duration(1+h.rnd.IntN(60)) * time.Second
+	if h.rnd.IntN(2) == 0 {
+		h.cfg.Retention = time.Duration(5+h.rnd.IntN(60)) * time.Second
+		h.cfg.DeadRetention = time.Duration(5+h.rnd.IntN(120)) * time.Second
+		h.cfg.NameRetention = time.Duration(1+h.rnd.IntN(60)) * time.Second
+		h.cfg.PassEvery, h.cfg.FullPassEvery = time.Duration(1+h.rnd.IntN(5))*time.Second, time.Duration(1+h.rnd.IntN(15))*time.Second
+	}
 	h.cfg.OpenFromLag, h.cfg.OpenFromEvery = 10*time.Second, time.Second
 	h.restart()
 	for range 150 {
@@ -322,7 +330,8 @@ func (h *history) checkEnd() {
 	}
 	for uid, j := range h.jobs {
 		for _, at := range expected(h.t, j, h.now.Add(-time.Second)) {
-			if _, ok := h.slots[job.SlotKey{FireTime: at, UID: uid}]; !ok {
+			key := job.SlotKey{FireTime: at, UID: uid}
+			if _, ok := h.slots[key]; !ok && !h.pruned[key] {
 				h.t.Errorf("%s has no slot at %v", j.Name, at)
 			}
 		}
@@ -348,9 +357,11 @@ func (h *history) checkEnd() {
 }
 
 func (h *history) slotsOf(uid job.UID) (n int) {
-	for key := range h.slots {
-		if key.UID == uid {
-			n++
+	for _, keys := range []iter.Seq[job.SlotKey]{maps.Keys(h.slots), maps.Keys(h.pruned)} {
+		for key := range keys {
+			if key.UID == uid {
+				n++
+			}
 		}
 	}
 	return n

@@ -14,18 +14,22 @@ type ReadKind int8
 
 // The kinds.
 const (
-	ReadOnce    ReadKind = iota + 1 // jobs of one fire time, for the window; answered by OnceLoaded
-	ReadGapOnce                     // the same for a gap; answered by GapOnceLoaded
-	ReadWaiting                     // the backlog; answered by WaitingLoaded
-	ReadInbox                       // the inbox; answered by InboxLoaded
-	ReadSlot                        // one slot with its job; answered by SlotLoaded
+	ReadOnce      ReadKind = iota + 1 // jobs of one fire time, for the window; answered by OnceLoaded
+	ReadGapOnce                       // the same for a gap; answered by GapOnceLoaded
+	ReadWaiting                       // the backlog; answered by WaitingLoaded
+	ReadInbox                         // the inbox; answered by InboxLoaded
+	ReadSlot                          // one slot with its job; answered by SlotLoaded
+	ReadOldSlots                      // slots below the line of retention; answered by OldSlotsLoaded
+	ReadEndedJobs                     // jobs that ended long ago; answered by EndedJobsLoaded
+	ReadDoneJobs                      // jobs that ended by themselves; answered by DoneJobsLoaded
+	ReadOldest                        // the oldest request and event; answered by OldestLoaded
 )
 
 // Read is what a shard needs from the database. It is read after every earlier
 // batch has ended, under the shard's proof.
 type Read struct {
 	Kind     ReadKind
-	After    job.SlotKey // ReadOnce, ReadGapOnce
+	After    job.SlotKey // ReadOnce, ReadGapOnce, ReadOldSlots
 	Until    job.Instant
 	Gap      store.GapKey // ReadGapOnce
 	Handler  string       // ReadWaiting, of a handler and priority
@@ -33,6 +37,8 @@ type Read struct {
 	From     store.BacklogKey
 	UID      job.UID     // ReadWaiting, of one job
 	Key      job.SlotKey // ReadSlot
+	Ended    store.EndedQuery
+	Oldest   store.Old
 	Limit    int
 }
 
@@ -95,6 +101,7 @@ func (s *Shard) Reads() []Read {
 			reads = append(reads, Read{Kind: ReadSlot, Key: key})
 		}
 	}
+	reads = append(reads, s.retainReads()...)
 	s.reads.open += len(reads)
 	return reads
 }

@@ -33,12 +33,17 @@ type model struct {
 	requests  map[string]store.Request
 	successes map[job.SlotKey]int
 	writes    int
+
+	retained job.Instant
+	pruned   map[job.SlotKey]bool
+	prunes   map[string]int // by what went
 }
 
 func newModel(t *testing.T, at job.Instant) *model {
 	return &model{t: t, watermark: at, openFrom: at, jobs: map[job.UID]job.Job{}, slots: map[job.SlotKey]job.Slot{},
 		attempts: map[job.SlotKey][]job.Attempt{}, backlog: map[store.BacklogKey]job.Instant{}, dead: map[job.SlotKey]bool{},
-		gaps: map[store.GapKey]store.Gap{}, inbox: map[job.UID]bool{}, requests: map[string]store.Request{}, successes: map[job.SlotKey]int{}}
+		gaps: map[store.GapKey]store.Gap{}, inbox: map[job.UID]bool{}, requests: map[string]store.Request{}, successes: map[job.SlotKey]int{},
+		pruned: map[job.SlotKey]bool{}, prunes: map[string]int{}}
 }
 
 func (m *model) commit(b store.ShardBatch) (out store.ShardOutcome) {
@@ -110,9 +115,53 @@ func (m *model) commit(b store.ShardBatch) (out store.ShardOutcome) {
 	if b.Watermark != 0 && b.Watermark < m.watermark {
 		m.t.Fatalf("the watermark fell from %v to %v", m.watermark, b.Watermark)
 	}
+	m.prune(b)
 	m.watermark, m.openFrom = max(m.watermark, b.Watermark), max(m.openFrom, b.OpenFrom)
 	m.check(b)
 	return out
+}
+
+// prune deletes what a batch says, and asserts that it may go.
+func (m *model) prune(b store.ShardBatch) {
+	m.retained = max(m.retained, b.RetainedFrom)
+	for _, g := range m.gaps {
+		if b.RetainedFrom > g.Cursor.FireTime {
+			m.t.Fatalf("the line %v lies beyond what is still to be made: %+v", b.RetainedFrom, g)
+		}
+	}
+	for _, p := range b.SlotPrunes {
+		s, ok := m.slots[p.Key]
+		if !ok || s.State != p.State || s.Attempt != p.Attempt {
+			continue
+		}
+		if s.State.Open() || p.Key.FireTime >= m.retained {
+			m.t.Fatalf("slot %+v was pruned, the line is %v", s, m.retained)
+		}
+		delete(m.slots, p.Key)
+		delete(m.attempts, p.Key)
+		delete(m.dead, p.Key)
+		m.pruned[p.Key] = true
+		m.prunes[s.State.String()]++
+	}
+	for _, uid := range b.JobPrunes {
+		j := m.jobs[uid]
+		for key := range m.slots {
+			if key.UID == uid {
+				m.t.Fatalf("job %s was pruned with its slot %v", j.Name, key)
+			}
+		}
+		if j.EndedAt == 0 || m.inbox[uid] {
+			m.t.Fatalf("job %+v was pruned", j)
+		}
+		delete(m.jobs, uid)
+		m.prunes["job"]++
+	}
+	for id, r := range m.requests {
+		if r.Key.FireTime < b.Old.RequestsBefore {
+			delete(m.requests, id)
+			m.prunes["request"]++
+		}
+	}
 }
 
 func (m *model) create(c store.Create, out *store.ShardOutcome) {
@@ -152,6 +201,9 @@ func (m *model) update(u store.SlotUpdate, out *store.ShardOutcome) {
 }
 
 func (m *model) put(s job.Slot) {
+	if m.pruned[s.Key] {
+		m.t.Fatalf("slot %v was made again after it was pruned", s.Key)
+	}
 	m.slots[s.Key] = s
 	if s.State == job.Succeeded {
 		m.successes[s.Key]++
@@ -188,7 +240,7 @@ func (m *model) check(b store.ShardBatch) {
 func (m *model) checkWatermark(j job.Job) {
 	for _, at := range expected(m.t, j, m.watermark) {
 		key := job.SlotKey{FireTime: at, UID: j.UID}
-		if _, ok := m.slots[key]; !ok && !m.inGap(key) {
+		if _, ok := m.slots[key]; !ok && !m.inGap(key) && !m.pruned[key] {
 			m.t.Fatalf("occurrence %v of %s lies before the watermark %v and has neither slot nor gap: %+v gaps %v", at, j.Name, m.watermark, j, m.gaps)
 		}
 	}
@@ -275,7 +327,7 @@ func (m *model) load() (o store.Owned, l store.Loaded) {
 			l.Open = append(l.Open, store.SlotOf{Slot: s, Job: m.jobs[key.UID]})
 		}
 	}
-	return store.Owned{Proof: shard.Proof{Shard: 3, Epoch: m.epoch}, Watermark: m.watermark, OpenFrom: m.openFrom}, l
+	return store.Owned{Proof: shard.Proof{Shard: 3, Epoch: m.epoch}, Watermark: m.watermark, OpenFrom: m.openFrom, RetainedFrom: m.retained}, l
 }
 
 func (m *model) answer(r Read) Event {
@@ -296,8 +348,63 @@ func (m *model) answer(r Read) Event {
 			return SlotLoaded{Key: r.Key, Found: &store.SlotOf{Slot: s, Job: m.jobs[r.Key.UID]}}
 		}
 		return SlotLoaded{Key: r.Key}
+	case ReadOldSlots:
+		return OldSlotsLoaded{Read: r, Slots: m.oldSlots(r)}
+	case ReadEndedJobs:
+		return EndedJobsLoaded{Read: r, Jobs: m.endedJobs(r, func(j job.Job) (job.Instant, bool) { return j.EndedAt, j.EndedAt != 0 })}
+	case ReadDoneJobs:
+		return DoneJobsLoaded{Read: r, Jobs: m.endedJobs(r, m.done)}
+	case ReadOldest:
+		var old store.Old
+		for _, q := range m.requests {
+			if old.RequestsFrom == 0 || q.Key.FireTime < old.RequestsFrom {
+				old.RequestsFrom = q.Key.FireTime
+			}
+		}
+		return OldestLoaded{Read: r, Oldest: old}
 	}
 	return WaitingLoaded{Read: r, Slots: m.waiting(r)}
+}
+
+func (m *model) oldSlots(r Read) (slots []store.PruneSlot) {
+	for key, s := range m.slots {
+		if r.After.Less(key) && key.FireTime < r.Until {
+			slots = append(slots, store.PruneSlot{SlotPrune: store.SlotPrune{Key: key, State: s.State, Attempt: s.Attempt}, FinishedAt: s.FinishedAt})
+		}
+	}
+	slices.SortFunc(slots, func(a, b store.PruneSlot) int { return compareKeys(a.Key, b.Key) })
+	return slots[:min(len(slots), r.Limit)]
+}
+
+// done reports whether a job fires once and has, and when it was due.
+func (m *model) done(j job.Job) (job.Instant, bool) {
+	due := j.CreatedAt
+	if j.Schedule.Kind == job.KindOnce {
+		due = j.Schedule.At
+	}
+	if j.Schedule.Kind.Recurring() || j.EndedAt != 0 || m.inbox[j.UID] {
+		return 0, false
+	}
+	for key, s := range m.slots {
+		if key.UID == j.UID && (s.State.Open() || s.State == job.Dead) {
+			return 0, false
+		}
+	}
+	return due, true
+}
+
+func (m *model) endedJobs(r Read, which func(job.Job) (job.Instant, bool)) (jobs []store.EndedJob) {
+	for uid, j := range m.jobs {
+		at, ok := which(j)
+		after := at > r.Ended.AfterTime || at == r.Ended.AfterTime && r.Ended.AfterUID.Less(uid)
+		if ok && after && at < r.Ended.Before {
+			jobs = append(jobs, store.EndedJob{UID: uid, At: at})
+		}
+	}
+	slices.SortFunc(jobs, func(a, b store.EndedJob) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), slices.Compare(a.UID[:], b.UID[:]))
+	})
+	return jobs[:min(len(jobs), r.Ended.Limit)]
 }
 
 func (m *model) onceJobs(r Read) (jobs []job.Job) {
@@ -350,13 +457,15 @@ type rig struct {
 	lastUID byte
 	room    func() int
 	hold    bool // batches stay under way
+	eager   func() bool
+	answers []Event // of reads that were asked for before the batch under way
 	held    *Batch
 }
 
 const t0 = 1_800_000_000 // Unix seconds
 
 func newRig(t *testing.T) *rig {
-	r := &rig{now: job.AtSecond(t0), workers: NewWorkers(), room: func() int { return store.MaxBatchRows }, cfg: DefaultConfig(func() float64 { return 0 })}
+	r := &rig{now: job.AtSecond(t0), workers: NewWorkers(), room: func() int { return store.MaxBatchRows }, eager: func() bool { return false }, cfg: DefaultConfig(func() float64 { return 0 })}
 	r.model = newModel(t, r.now)
 	r.restart()
 	return r
@@ -365,7 +474,7 @@ func newRig(t *testing.T) *rig {
 // restart throws the shard away, as a crash does, and loads it anew.
 func (r *rig) restart() {
 	owned, loaded := r.load()
-	r.held = nil
+	r.held, r.answers = nil, nil
 	r.s = New(r.cfg, owned, loaded, r.workers, r.now)
 	r.pump()
 }
@@ -401,6 +510,11 @@ func (r *rig) pump() {
 			for r.s.Dispatch(handler) {
 			}
 		}
+		if r.eager() { // a node may ask for reads before it commits, or after
+			for _, read := range r.s.Reads() {
+				r.answers = append(r.answers, r.answer(read))
+			}
+		}
 		b := r.s.Ready(r.now, r.room())
 		if b != nil && r.hold {
 			r.held = b
@@ -408,8 +522,10 @@ func (r *rig) pump() {
 		}
 		if b != nil {
 			r.s.Step(r.now, Committed{Outcome: r.commit(b.Rows)})
+			r.deliver()
 			continue
 		}
+		r.deliver()
 		reads := r.s.Reads()
 		for _, read := range reads {
 			r.s.Step(r.now, r.answer(read))
@@ -419,6 +535,15 @@ func (r *rig) pump() {
 		}
 	}
 	r.t.Fatal("the shard never comes to rest")
+}
+
+// deliver hands over what was read before a batch, and perhaps did not see it.
+func (r *rig) deliver() {
+	answers := r.answers
+	r.answers = nil
+	for _, e := range answers {
+		r.s.Step(r.now, e)
+	}
 }
 
 // release commits the batch that was held.

@@ -33,6 +33,7 @@ type Shard struct {
 	gaps    []*gapState
 	once    onceWindow
 	reads   readState
+	retain  retention
 
 	lastUnique job.Instant // the newest fire time with microseconds
 	eventSeq   int64
@@ -140,6 +141,7 @@ func New(cfg Config, owned store.Owned, loaded store.Loaded, workers *Workers, n
 		running: map[WorkerKey]map[*slotState]struct{}{}, queues: map[string]*queue{},
 		movedAt: now, lastUnique: now,
 	}
+	s.startRetention(owned.RetainedFrom)
 	s.note(store.EventShardTaken, job.UID{}, 0, "epoch taken over")
 	s.loadGaps(loaded.Gaps, owned.Watermark)
 	for i := range loaded.Recurring {

@@ -383,6 +383,9 @@ func (s *Shard) refuse(e Result, state job.State) {
 		return
 	}
 	why := fmt.Sprintf("attempt %d is no longer the worker's; the slot is %v", e.Token.Attempt, state)
+	if state == job.StateNone {
+		why = "there is no such slot, or it was too old to be kept"
+	}
 	late := e.Outcome.String()
 	if len(e.Text) > 0 {
 		late += ": " + job.CleanText(e.Text, job.MaxErrorBytes)

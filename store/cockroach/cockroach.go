@@ -60,9 +60,10 @@ const (
 
 // DB is an open database. It has all roles of package store.
 type DB struct {
-	owner  *pgxpool.Pool // commits, take-overs, loads
-	reader *pgxpool.Pool // people's questions
-	opts   pgx.TxOptions
+	owner   *pgxpool.Pool // commits, take-overs, loads
+	reader  *pgxpool.Pool // people's questions
+	opts    pgx.TxOptions
+	dialect dialect
 }
 
 var _ store.Store = (*DB)(nil)
@@ -71,10 +72,10 @@ var _ store.Store = (*DB)(nil)
 func Open(ctx context.Context, cfg Config) (*DB, error) {
 	db := &DB{opts: pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(cfg.Isolation)}}
 	var err error
-	if db.owner, err = newPool(ctx, cfg.URL, max(cfg.OwnerConns, defaultOwnerConns)); err != nil {
+	if db.owner, db.dialect, err = newPool(ctx, cfg.URL, max(cfg.OwnerConns, defaultOwnerConns)); err != nil {
 		return nil, err
 	}
-	if db.reader, err = newPool(ctx, cfg.URL, max(cfg.ReaderConns, defaultReaderConns)); err != nil {
+	if db.reader, _, err = newPool(ctx, cfg.URL, max(cfg.ReaderConns, defaultReaderConns)); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	if err := checkSchema(ctx, db.owner); err != nil {
@@ -83,8 +84,8 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	return db, nil
 }
 
-// newPool opens a pool. The URL stays out of every error: it may hold a password.
-func newPool(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error) {
+// poolConfig reads a URL. It stays out of every error: it may hold a password.
+func poolConfig(url string, conns int32) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, errors.New("cockroach: the database's URL can't be read; it begins with postgres://")
@@ -98,15 +99,29 @@ func newPool(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error
 	} {
 		cfg.ConnConfig.RuntimeParams[name] = value
 	}
+	return cfg, nil
+}
+
+// newPool opens a pool, after it has asked the server what it is.
+func newPool(ctx context.Context, url string, conns int32) (*pgxpool.Pool, dialect, error) {
+	cfg, err := poolConfig(url, conns)
+	if err != nil {
+		return nil, dialect{}, err
+	}
+	d, err := askDialect(ctx, cfg.ConnConfig)
+	if err != nil {
+		return nil, d, err
+	}
+	cfg.AfterConnect = d.prepare
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("cockroach: open pool: %w", err)
+		return nil, d, fmt.Errorf("cockroach: open pool: %w", err)
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, unavailable("connect", err)
+		return nil, d, unavailable("connect", err)
 	}
-	return pool, nil
+	return pool, d, nil
 }
 
 // Close closes all connections.

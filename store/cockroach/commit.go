@@ -598,10 +598,10 @@ func (w *writer) prunes() {
 			jobs = append(jobs, jobKey{id, uid})
 		}
 		if o := s.Old; o.RequestsBefore != 0 {
-			w.exec(pruneRequests, id, int64(o.From), int64(o.RequestsBefore), store.MaxOldRows)
+			w.exec(pruneRequests, id, int64(o.RequestsFrom), int64(o.RequestsBefore), store.MaxOldRows)
 		}
 		if o := s.Old; o.EventsBefore != 0 {
-			w.exec(pruneEvents, id, int64(o.From), int64(o.EventsBefore), store.MaxOldRows)
+			w.exec(pruneEvents, id, int64(o.EventsFrom), int64(o.EventsBefore), store.MaxOldRows)
 		}
 	}
 	if len(slots) > 0 {

@@ -34,7 +34,10 @@ func (db *DB) InitShards(ctx context.Context, count int) (int, error) {
 		_, err := tx.Exec(ctx, insertShards, numbers(have))
 		return err
 	})
-	return have, err
+	if err != nil {
+		return 0, err
+	}
+	return have, db.dialect.splitRanges(ctx, db.owner, have)
 }
 
 func numbers(n int) []int32 {
@@ -278,6 +281,14 @@ func (db *DB) EndedJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) 
 // DoneJobs implements store.Loader.
 func (db *DB) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.EndedJob, error) {
 	return db.endedJobs(ctx, p, selectDoneJobs, q)
+}
+
+// Oldest implements store.Loader.
+func (db *DB) Oldest(ctx context.Context, p shard.Proof, from store.Old) (old store.Old, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, selectOldest, int32(p.Shard), int64(from.RequestsFrom), int64(from.EventsFrom)).Scan(&old.RequestsFrom, &old.EventsFrom)
+	})
+	return old, err
 }
 
 func (db *DB) endedJobs(ctx context.Context, p shard.Proof, query string, q store.EndedQuery) (jobs []store.EndedJob, err error) {

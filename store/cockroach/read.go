@@ -87,7 +87,11 @@ func (db *DB) newest(ctx context.Context, ranges []storekit.Range) ([][]store.Sl
 	for _, r := range ranges {
 		batch.Queue(newestSlots, int32(r.Shard), int64(r.Before.FireTime), r.Before.UID[:], int64(r.From), r.Limit)
 	}
-	return lists(ctx, db, "list slots", storekit.ScanSlotOf, &batch)
+	answers, err := lists(ctx, db.reader, storekit.ScanSlotOf, &batch)
+	if err != nil {
+		return nil, unavailable("list slots", err)
+	}
+	return answers, nil
 }
 
 // CountSlots implements store.Reader.
@@ -101,24 +105,30 @@ func (db *DB) CountSlots(ctx context.Context, namespace string, since job.Instan
 	for id := range shards {
 		batch.Queue(countSlots, id, int64(tally.Since()), storekit.CountBudget, namespace, int64(storekit.Bucket))
 	}
-	counts, err := lists(ctx, db, "count slots", storekit.ScanCount, &batch)
-	if err != nil {
-		return store.SlotCounts{}, err
-	}
-	for _, c := range counts {
-		tally.Shard(c)
-	}
-	out := tally.Finish()
-	for _, query := range []string{countDead, countBacklog} {
-		older, err := list(ctx, db, "count slots", storekit.ScanOlder, query, namespace, int64(out.Since))
+	var out store.SlotCounts
+	err = db.readStale(ctx, "count slots", func(tx pgx.Tx) error {
+		counts, err := lists(ctx, tx, storekit.ScanCount, &batch)
 		if err != nil {
-			return store.SlotCounts{}, err
+			return err
 		}
-		for _, c := range older {
-			out.ByState[c.State] += c.Slots
+		total := tally
+		for _, c := range counts {
+			total.Shard(c)
 		}
-	}
-	return out, nil
+		out = total.Finish()
+		for _, query := range []string{countDead, countBacklog} {
+			rows, err := tx.Query(ctx, query, namespace, int64(out.Since))
+			older, err := collect(rows, err, storekit.ScanOlder)
+			if err != nil {
+				return err
+			}
+			for _, c := range older {
+				out.ByState[c.State] += c.Slots
+			}
+		}
+		return nil
+	})
+	return out, err
 }
 
 // Attempts implements store.Reader.
@@ -156,7 +166,13 @@ func (db *DB) DeadLetters(ctx context.Context, p store.DeadLettersPage) ([]store
 
 // DeadLetterGroups implements store.Reader.
 func (db *DB) DeadLetterGroups(ctx context.Context, namespace string, limit int) ([]store.DeadLetterGroup, error) {
-	return list(ctx, db, "group dead letters", storekit.ScanDeadGroup, groupDead, namespace, limit)
+	var groups []store.DeadLetterGroup
+	err := db.readStale(ctx, "group dead letters", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, groupDead, namespace, limit)
+		groups, err = collect(rows, err, storekit.ScanDeadGroup)
+		return err
+	})
+	return groups, err
 }
 
 // Events implements store.Reader.

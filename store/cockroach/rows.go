@@ -35,19 +35,21 @@ func list[T any](ctx context.Context, db *DB, op string, scan func(storekit.Scan
 	return all, nil
 }
 
+// batcher is a pool or a transaction.
+type batcher interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
 // lists runs several queries in one round trip.
-func lists[T any](ctx context.Context, db *DB, op string, scan func(storekit.Scanner) (T, error), batch *pgx.Batch) ([][]T, error) {
-	results := db.reader.SendBatch(ctx, batch)
+func lists[T any](ctx context.Context, q batcher, scan func(storekit.Scanner) (T, error), batch *pgx.Batch) ([][]T, error) {
+	results := q.SendBatch(ctx, batch)
 	answers := make([][]T, batch.Len())
 	for i := range answers {
 		rows, err := results.Query()
 		if answers[i], err = collect(rows, err, scan); err != nil {
 			_ = results.Close() // tells the same
-			return nil, unavailable(op, err)
+			return nil, err
 		}
 	}
-	if err := results.Close(); err != nil {
-		return nil, unavailable(op, err)
-	}
-	return answers, nil
+	return answers, results.Close()
 }

@@ -167,6 +167,8 @@ const (
 		WHERE s.shard = $1 AND (s.fire_time, s.uid) > ($2, $3) AND s.fire_time < $4 ORDER BY s.fire_time, s.uid LIMIT $5`
 	selectEndedJobs = `SELECT j.uid, j.ended_at FROM jobs j
 		WHERE j.shard = $1 AND j.ended_at IS NOT NULL AND (j.ended_at, j.uid) > ($2, $3) AND j.ended_at < $4 ORDER BY j.ended_at, j.uid LIMIT $5`
+	selectOldest = `SELECT coalesce((SELECT min(r.fire_time) FROM requests r WHERE r.shard = $1 AND r.fire_time >= $2), 0),
+		coalesce((SELECT min(e.at) FROM events e WHERE e.shard = $1 AND e.at >= $3), 0)`
 	selectDoneJobs = `SELECT j.uid, coalesce(j.fire_at, j.created_at) FROM jobs j
 		WHERE j.shard = $1 AND j.kind < 3 AND j.ended_at IS NULL AND (coalesce(j.fire_at, j.created_at), j.uid) > ($2, $3) AND coalesce(j.fire_at, j.created_at) < $4` + notInInbox + `
 			AND (SELECT count(*) FROM slots s WHERE s.shard = j.shard AND s.fire_time = j.fire_at AND s.uid = j.uid AND s.state IN (1, 2, 4)) = 0
@@ -287,6 +289,7 @@ func Statements() map[string]string {
 		"selectSlotOf":          selectSlotOf,
 		"selectOldSlots":        selectOldSlots,
 		"selectEndedJobs":       selectEndedJobs,
+		"selectOldest":          selectOldest,
 		"selectDoneJobs":        selectDoneJobs,
 		"jobByName":             jobByName,
 		"jobByUID":              jobByUID,

@@ -430,12 +430,12 @@ func (s *shardTx) applyPrunes(b *store.ShardBatch) error {
 		}
 	}
 	if o := b.Old; o.RequestsBefore != 0 {
-		if _, err := s.exec(pruneRequests, s.id, int64(o.From), int64(o.RequestsBefore), store.MaxOldRows); err != nil {
+		if _, err := s.exec(pruneRequests, s.id, int64(o.RequestsFrom), int64(o.RequestsBefore), store.MaxOldRows); err != nil {
 			return err
 		}
 	}
 	if o := b.Old; o.EventsBefore != 0 {
-		if _, err := s.exec(pruneEvents, s.id, int64(o.From), int64(o.EventsBefore), store.MaxOldRows); err != nil {
+		if _, err := s.exec(pruneEvents, s.id, int64(o.EventsFrom), int64(o.EventsBefore), store.MaxOldRows); err != nil {
 			return err
 		}
 	}

@@ -275,6 +275,17 @@ func (db *DB) endedJobs(ctx context.Context, p shard.Proof, query string, q stor
 	return jobs, err
 }
 
+// Oldest implements store.Loader.
+func (db *DB) Oldest(ctx context.Context, p shard.Proof, from store.Old) (old store.Old, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, `SELECT
+			coalesce((SELECT min(fire_time) FROM requests INDEXED BY requests_by_time WHERE shard = ?1 AND fire_time >= ?2), 0),
+			coalesce((SELECT min(at) FROM events INDEXED BY events_by_time WHERE shard = ?1 AND at >= ?3), 0)`,
+			int64(p.Shard), int64(from.RequestsFrom), int64(from.EventsFrom)).Scan(&old.RequestsFrom, &old.EventsFrom)
+	})
+	return old, err
+}
+
 // InboxShards implements store.Loader.
 func (db *DB) InboxShards(ctx context.Context) ([]shard.ID, error) {
 	rows, err := db.read.QueryContext(ctx, `SELECT DISTINCT shard FROM inbox ORDER BY shard`)

@@ -228,8 +228,8 @@ type Tally struct {
 
 // NewTally begins a count of the slots that were due since an instant, rounded up to
 // a bucket.
-func NewTally(since job.Instant) *Tally {
-	t := &Tally{since: since - since%Bucket}
+func NewTally(since job.Instant) Tally {
+	t := Tally{since: since - since%Bucket}
 	if t.since < since {
 		t.since += Bucket
 	}

@@ -114,6 +114,8 @@ var ownershipTests = map[string]func(*testing.T, *world){
 		wantFenced(t, err, 0)
 		_, err = w.EndedJobs(w.ctx, stale, store.EndedQuery{Before: w.at, Limit: 1})
 		wantFenced(t, err, 0)
+		_, err = w.Oldest(w.ctx, stale, store.Old{})
+		wantFenced(t, err, 0)
 		_, err = w.DoneJobs(w.ctx, stale, store.EndedQuery{Before: w.at, Limit: 1})
 		wantFenced(t, err, 0)
 	},

@@ -171,8 +171,19 @@ var retentionTests = map[string]func(*testing.T, *world){
 			w.commit(1, store.ShardBatch{Old: store.Old{EventsBefore: w.at + many - 2, RequestsBefore: w.at + many - 1}})
 			return len(w.audit(1).Events)
 		}
+		oldest := func(want job.Instant) {
+			old, err := w.Oldest(w.ctx, w.owned[1].Proof, store.Old{RequestsFrom: w.at, EventsFrom: w.at})
+			if w.ok(err); old != (store.Old{RequestsFrom: want, EventsFrom: want}) {
+				t.Errorf("the oldest are %+v, want both at %s", old, want)
+			}
+		}
+		oldest(w.at)
 		if left := prune(); left != many-store.MaxOldRows {
 			t.Errorf("%d events are left after one batch", left)
+		}
+		oldest(w.at + store.MaxOldRows)
+		if old, err := w.Oldest(w.ctx, w.owned[2].Proof, store.Old{}); err != nil || old != (store.Old{}) {
+			t.Errorf("the oldest of an empty shard are %+v, %v", old, err)
 		}
 		if left := prune(); left != 2 {
 			t.Errorf("%d events are left after two", left)

@@ -1,0 +1,142 @@
+package cockroach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// dialect is what only one of the two databases has. Everything else is the same SQL
+// for both.
+type dialect struct {
+	name    string
+	version int
+	// session is run on every new connection.
+	session []string
+	// stale begins a read that may be some seconds old and so waits for no writer;
+	// empty where reads never do.
+	stale string
+	// split makes ranges of a table, one for each shard, so that the load of a new
+	// cluster is spread from the first minute on. Splitting twice changes nothing.
+	split func(table string, shards int) string
+}
+
+// Oldest versions that are supported.
+const (
+	minPostgres  = 14
+	minCockroach = 24
+)
+
+// postgres never walks a whole table for a statement of ours, whatever its
+// statistics say: every one has its index. A table that filled up, or was emptied,
+// since it was last analysed would else be joined by hashing all of it.
+func postgres(version int) dialect {
+	return dialect{name: "PostgreSQL", version: version, session: []string{
+		`SET enable_seqscan = off`, `SET enable_hashjoin = off`, `SET enable_mergejoin = off`, `SET jit = off`,
+	}}
+}
+
+// cockroach reads what may be old from the nearest replica, and splits the tables by
+// shard. Its row-level TTL isn't used: what may be deleted depends on gaps, and is
+// decided under the fence.
+func cockroach(version int) dialect {
+	return dialect{
+		name: "CockroachDB", version: version,
+		stale: `SET TRANSACTION AS OF SYSTEM TIME follower_read_timestamp()`,
+		split: func(table string, shards int) string {
+			values := make([]string, shards)
+			for i := range values {
+				values[i] = "(" + strconv.Itoa(i) + ")"
+			}
+			return `ALTER TABLE ` + table + ` SPLIT AT VALUES ` + strings.Join(values, ", ")
+		},
+	}
+}
+
+// splitTables are those whose keys lead with the shard and that grow.
+var splitTables = []string{"jobs", "slots", "attempts", "backlog", "events"}
+
+// DialectStatements are the statements that only CockroachDB understands, for those
+// who check them.
+func DialectStatements() map[string]string {
+	d := cockroach(minCockroach)
+	all := map[string]string{"stale": d.stale}
+	for _, table := range splitTables {
+		all["split "+table] = d.split(table, 3)
+	}
+	return all
+}
+
+var serverVersion = regexp.MustCompile(`^(PostgreSQL|CockroachDB)\D* v?(\d+)`)
+
+// dialectOf reads the answer to version().
+func dialectOf(answer string) (dialect, error) {
+	m := serverVersion.FindStringSubmatch(answer)
+	if m == nil {
+		return dialect{}, fmt.Errorf("cockroach: the database is %q: only CockroachDB and PostgreSQL are known", answer)
+	}
+	version, err := strconv.Atoi(m[2])
+	d, oldest := postgres(version), minPostgres
+	if m[1] == "CockroachDB" {
+		d, oldest = cockroach(version), minCockroach
+	}
+	if err != nil || version < oldest {
+		return dialect{}, fmt.Errorf("cockroach: the database is %s %d, version %d or newer is needed", d.name, version, oldest)
+	}
+	return d, nil
+}
+
+// askDialect asks a server what it is.
+func askDialect(ctx context.Context, cfg *pgx.ConnConfig) (dialect, error) {
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return dialect{}, unavailable("connect", err)
+	}
+	var answer string
+	err = conn.QueryRow(ctx, `SELECT version()`).Scan(&answer)
+	if err = errors.Join(err, conn.Close(ctx)); err != nil {
+		return dialect{}, unavailable("ask for the version", err)
+	}
+	return dialectOf(answer)
+}
+
+// prepare runs the dialect's statements on a new connection.
+func (d *dialect) prepare(ctx context.Context, conn *pgx.Conn) error {
+	for _, statement := range d.session {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// splitRanges gives every shard ranges of its own, where there are ranges.
+func (d *dialect) splitRanges(ctx context.Context, pool *pgxpool.Pool, shards int) error {
+	if d.split == nil {
+		return nil
+	}
+	for _, table := range splitTables {
+		if _, err := pool.Exec(ctx, d.split(table, shards)); err != nil {
+			return unavailable("split table "+table, err)
+		}
+	}
+	return nil
+}
+
+// readStale runs fn in a read transaction that may see the past of some seconds ago.
+func (db *DB) readStale(ctx context.Context, op string, fn func(tx pgx.Tx) error) error {
+	return inTx(ctx, db.reader, pgx.TxOptions{AccessMode: pgx.ReadOnly}, op, func(tx pgx.Tx) error {
+		if db.dialect.stale != "" {
+			if _, err := tx.Exec(ctx, db.dialect.stale); err != nil {
+				return err
+			}
+		}
+		return fn(tx)
+	})
+}
