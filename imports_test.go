@@ -59,8 +59,8 @@ var law = map[string]struct {
 
 	// Programs: only they name adapters.
 	"cmd/carillon": {
-		ours:   []string{"controlplane", "controlplane/jsonmap", "coordinator/solo", "engine", "job", "job/schedule", "proto/carillon/v1", "shard", "store/sqlite"},
-		others: []string{"github.com/spf13/cobra", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
+		ours:   []string{"controlplane", "controlplane/jsonmap", "coordinator/solo", "engine", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite"},
+		others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
 	},
 	"loadtest/demo":     {ours: []string{"proto/carillon/v1", "workersdk"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"internal/testgate": {},
