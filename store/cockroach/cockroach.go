@@ -23,10 +23,12 @@
 package cockroach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +46,17 @@ type Config struct {
 	URL                     string // postgres://…; it may hold a password and is never shown
 	Isolation               string // "serializable" or "read committed"; empty: the database's default
 	OwnerConns, ReaderConns int32
+	// How long a statement may take, wait for a lock, and how long a transaction may
+	// wait for its client, after which the server ends it. Zero: the default.
+	StatementTimeout, LockTimeout, IdleTimeout time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	c.OwnerConns, c.ReaderConns = max(c.OwnerConns, defaultOwnerConns), max(c.ReaderConns, defaultReaderConns)
+	c.StatementTimeout = cmp.Or(c.StatementTimeout, defaultStatementTimeout)
+	c.LockTimeout = cmp.Or(c.LockTimeout, defaultLockTimeout)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, defaultIdleTimeout)
+	return c
 }
 
 // Bounds of the connections.
@@ -53,9 +66,11 @@ const (
 	connLifetime       = 15 * time.Minute
 	connJitter         = 2 * time.Minute
 	connectTimeout     = 5 * time.Second
-	statementTimeout   = "8s"
-	lockTimeout        = "3s"
-	idleTxTimeout      = "5s"
+
+	// All are shorter than the patience of the callers in package engine.
+	defaultStatementTimeout = 8 * time.Second
+	defaultLockTimeout      = 3 * time.Second
+	defaultIdleTimeout      = 5 * time.Second
 )
 
 // DB is an open database. It has all roles of package store.
@@ -64,18 +79,21 @@ type DB struct {
 	reader  *pgxpool.Pool // people's questions
 	opts    pgx.TxOptions
 	dialect dialect
+
+	lockTimeout time.Duration
 }
 
 var _ store.Store = (*DB)(nil)
 
 // Open connects to a database whose schema is up to date; see Migrate.
 func Open(ctx context.Context, cfg Config) (*DB, error) {
-	db := &DB{opts: pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(cfg.Isolation)}}
+	cfg = cfg.withDefaults()
+	db := &DB{opts: pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(cfg.Isolation)}, lockTimeout: cfg.LockTimeout}
 	var err error
-	if db.owner, db.dialect, err = newPool(ctx, cfg.URL, max(cfg.OwnerConns, defaultOwnerConns)); err != nil {
+	if db.owner, db.dialect, err = newPool(ctx, cfg, cfg.OwnerConns); err != nil {
 		return nil, err
 	}
-	if db.reader, _, err = newPool(ctx, cfg.URL, max(cfg.ReaderConns, defaultReaderConns)); err != nil {
+	if db.reader, _, err = newPool(ctx, cfg, cfg.ReaderConns); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	if err := checkSchema(ctx, db.owner); err != nil {
@@ -85,8 +103,8 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 }
 
 // poolConfig reads a URL. It stays out of every error: it may hold a password.
-func poolConfig(url string, conns int32) (*pgxpool.Config, error) {
-	cfg, err := pgxpool.ParseConfig(url)
+func poolConfig(c Config, conns int32) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
 		return nil, errors.New("cockroach: the database's URL can't be read; it begins with postgres://")
 	}
@@ -94,17 +112,22 @@ func poolConfig(url string, conns int32) (*pgxpool.Config, error) {
 	cfg.MaxConnLifetime, cfg.MaxConnLifetimeJitter = connLifetime, connJitter
 	cfg.ConnConfig.ConnectTimeout = connectTimeout
 	for name, value := range map[string]string{
-		"statement_timeout": statementTimeout, "lock_timeout": lockTimeout,
-		"idle_in_transaction_session_timeout": idleTxTimeout, "application_name": "carillon", "timezone": "UTC",
+		"statement_timeout": millis(c.StatementTimeout), "lock_timeout": millis(c.LockTimeout),
+		"idle_in_transaction_session_timeout": millis(c.IdleTimeout), "application_name": applicationName, "timezone": "UTC",
 	} {
 		cfg.ConnConfig.RuntimeParams[name] = value
 	}
 	return cfg, nil
 }
 
+// applicationName is how the server's own views show our connections.
+const applicationName = "carillon"
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) + "ms" }
+
 // newPool opens a pool, after it has asked the server what it is.
-func newPool(ctx context.Context, url string, conns int32) (*pgxpool.Pool, dialect, error) {
-	cfg, err := poolConfig(url, conns)
+func newPool(ctx context.Context, c Config, conns int32) (*pgxpool.Pool, dialect, error) {
+	cfg, err := poolConfig(c, conns)
 	if err != nil {
 		return nil, dialect{}, err
 	}
@@ -148,11 +171,14 @@ func (db *DB) inTx(ctx context.Context, op string, fn func(tx pgx.Tx) error) err
 }
 
 func inTx(ctx context.Context, pool *pgxpool.Pool, opts pgx.TxOptions, op string, fn func(tx pgx.Tx) error) error {
+	return again(ctx, op, func(ctx context.Context) error { return once(ctx, pool, opts, fn) })
+}
+
+// again runs fn, and again where the database asks for it.
+func again(ctx context.Context, op string, fn func(ctx context.Context) error) error {
 	backoff := minBackoff
 	for try := 1; ; try++ {
-		err := crdb.ExecuteCtx(crdb.WithMaxRetries(ctx, 0), func(ctx context.Context, _ ...any) error {
-			return once(ctx, pool, opts, fn)
-		})
+		err := crdb.ExecuteCtx(crdb.WithMaxRetries(ctx, 0), func(ctx context.Context, _ ...any) error { return fn(ctx) })
 		if err == nil || !retryable(err) || try == maxTries {
 			return outward(op, err)
 		}

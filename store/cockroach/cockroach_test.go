@@ -60,6 +60,27 @@ func database(t *testing.T, from string) string {
 	return server.URL(name)
 }
 
+// newProxy starts a proxy before the server.
+func newProxy(t *testing.T) *pgtest.Proxy {
+	t.Helper()
+	p, err := pgtest.NewProxy(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// behind is a database's URL through a proxy.
+func behind(p *pgtest.Proxy, url string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(url, "postgres:///"), "?")
+	return p.URL(name)
+}
+
 func open(t *testing.T, cfg cockroach.Config) *cockroach.DB {
 	t.Helper()
 	db, err := cockroach.Open(t.Context(), cfg)

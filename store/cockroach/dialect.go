@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,6 +23,12 @@ type dialect struct {
 	// stale begins a read that may be some seconds old and so waits for no writer;
 	// empty where reads never do.
 	stale string
+	// urgent begins a transaction that goes before those that are in its way; empty where
+	// there is no such thing.
+	urgent string
+	// unblock ends the sessions of ours that hold up another one, $1, for $2
+	// milliseconds, longer than any commit takes; empty where urgent does it.
+	unblock string
 	// split makes ranges of a table, one for each shard, so that the load of a new
 	// cluster is spread from the first minute on. Splitting twice changes nothing.
 	split func(table string, shards int) string
@@ -36,10 +43,17 @@ const (
 // postgres never walks a whole table for a statement of ours, whatever its
 // statistics say: every one has its index. A table that filled up, or was emptied,
 // since it was last analysed would else be joined by hashing all of it.
+//
+// A client that froze while it was sending a batch holds its locks for ever: the
+// server's timeouts count while a statement runs, or between two round trips, but not
+// while it waits for the rest of one. Whoever takes over ends that session.
 func postgres(version int) dialect {
-	return dialect{name: "PostgreSQL", version: version, session: []string{
-		`SET enable_seqscan = off`, `SET enable_hashjoin = off`, `SET enable_mergejoin = off`, `SET jit = off`,
-	}}
+	return dialect{
+		name: "PostgreSQL", version: version,
+		session: []string{`SET enable_seqscan = off`, `SET enable_hashjoin = off`, `SET enable_mergejoin = off`, `SET jit = off`},
+		unblock: `SELECT count(pg_terminate_backend(a.pid)) FROM unnest(pg_blocking_pids($1)) AS b (pid) JOIN pg_stat_activity a ON a.pid = b.pid
+			WHERE a.application_name = '` + applicationName + `' AND a.usename = current_user AND a.xact_start < clock_timestamp() - $2 * interval '1 millisecond'`,
+	}
 }
 
 // cockroach reads what may be old from the nearest replica, and splits the tables by
@@ -48,7 +62,8 @@ func postgres(version int) dialect {
 func cockroach(version int) dialect {
 	return dialect{
 		name: "CockroachDB", version: version,
-		stale: `SET TRANSACTION AS OF SYSTEM TIME follower_read_timestamp()`,
+		stale:  `SET TRANSACTION AS OF SYSTEM TIME follower_read_timestamp()`,
+		urgent: `SET TRANSACTION PRIORITY HIGH`,
 		split: func(table string, shards int) string {
 			values := make([]string, shards)
 			for i := range values {
@@ -66,7 +81,7 @@ var splitTables = []string{"jobs", "slots", "attempts", "backlog", "events"}
 // who check them.
 func DialectStatements() map[string]string {
 	d := cockroach(minCockroach)
-	all := map[string]string{"stale": d.stale}
+	all := map[string]string{"stale": d.stale, "urgent": d.urgent}
 	for _, table := range splitTables {
 		all["split "+table] = d.split(table, 3)
 	}
@@ -127,6 +142,44 @@ func (d *dialect) splitRanges(ctx context.Context, pool *pgxpool.Pool, shards in
 		}
 	}
 	return nil
+}
+
+// inUrgentTx runs fn in a transaction that must not wait for a frozen client.
+func (db *DB) inUrgentTx(ctx context.Context, op string, fn func(tx pgx.Tx) error) error {
+	return db.inTx(ctx, op, func(tx pgx.Tx) error {
+		if db.dialect.urgent != "" {
+			if _, err := tx.Exec(ctx, db.dialect.urgent); err != nil {
+				return err
+			}
+		}
+		stop := db.unblockLater(ctx, tx.Conn().PgConn().PID())
+		defer stop()
+		return fn(tx)
+	})
+}
+
+// unblockLater frees a session of ours from what holds it up, unless it is stopped
+// before half of its patience is over. The returned function waits until that is
+// done.
+func (db *DB) unblockLater(ctx context.Context, pid uint32) (stop func()) {
+	if db.dialect.unblock == "" {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-time.After(db.lockTimeout / 2):
+			// An error changes nothing: the lock's own timeout ends the wait.
+			_, _ = db.reader.Exec(ctx, db.dialect.unblock, pid, (db.lockTimeout / 2).Milliseconds())
+		case <-ctx.Done():
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // readStale runs fn in a read transaction that may see the past of some seconds ago.

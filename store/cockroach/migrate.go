@@ -29,7 +29,7 @@ type Migration struct {
 // withMigrator runs fn with a migrator of a database. A lease in a table keeps a
 // second migrator away: CockroachDB has no advisory locks.
 func withMigrator(ctx context.Context, url string, fn func(p *goose.Provider) error) (err error) {
-	pool, _, err := newPool(ctx, url, 4)
+	pool, _, err := newPool(ctx, Config{URL: url}.withDefaults(), 4)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func lockShard(ctx context.Context, tx pgx.Tx, id shard.ID) (shardRow, error) {
 
 // TakeOver implements store.Shards.
 func (db *DB) TakeOver(ctx context.Context, c store.Claim) (owned store.Owned, err error) {
-	err = db.inTx(ctx, "take over", func(tx pgx.Tx) error {
+	err = db.inUrgentTx(ctx, "take over", func(tx pgx.Tx) error {
 		row, err := lockShard(ctx, tx, c.Shard)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (db *DB) TakeOver(ctx context.Context, c store.Claim) (owned store.Owned, e
 
 // Reload implements store.Shards.
 func (db *DB) Reload(ctx context.Context, p shard.Proof) (owned store.Owned, err error) {
-	err = db.inTx(ctx, "reload", func(tx pgx.Tx) error {
+	err = db.inUrgentTx(ctx, "reload", func(tx pgx.Tx) error {
 		row, err := lockShard(ctx, tx, p.Shard)
 		if err != nil {
 			return err
@@ -237,13 +237,13 @@ func (db *DB) Drain(ctx context.Context, p shard.Proof, limit int) (jobs []job.J
 }
 
 // InboxShards implements store.Loader.
-func (db *DB) InboxShards(ctx context.Context) ([]shard.ID, error) {
-	rows, err := db.owner.Query(ctx, inboxShards)
-	ids, err := collect(rows, err, func(row storekit.Scanner) (id shard.ID, err error) { return id, row.Scan(&id) })
-	if err != nil {
-		return nil, unavailable("look at inboxes", err)
-	}
-	return ids, nil
+func (db *DB) InboxShards(ctx context.Context) (ids []shard.ID, err error) {
+	err = db.inTx(ctx, "look at inboxes", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, inboxShards)
+		ids, err = collect(rows, err, scanTo[shard.ID])
+		return err
+	})
+	return ids, err
 }
 
 // SlotOf implements store.Loader.

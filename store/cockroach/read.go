@@ -2,7 +2,6 @@ package cockroach
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -14,26 +13,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storekit"
 )
 
-// oneJob runs a query for at most one job.
-func (db *DB) oneJob(ctx context.Context, what, query string, args ...any) (job.Job, error) {
-	j, err := storekit.ScanJob(db.reader.QueryRow(ctx, query, args...))
-	if errors.Is(err, pgx.ErrNoRows) {
-		return j, fmt.Errorf("cockroach: %s: %w", what, store.ErrNotFound)
-	}
-	if err != nil {
-		return j, unavailable("read job", err)
-	}
-	return j, nil
-}
-
 // Job implements store.Reader.
 func (db *DB) Job(ctx context.Context, id shard.ID, namespace, name string) (job.Job, error) {
-	return db.oneJob(ctx, "job "+namespace+"/"+name, jobByName, namespace, name, int32(id))
+	return one(ctx, db, "job "+namespace+"/"+name, storekit.ScanJob, jobByName, namespace, name, int32(id))
 }
 
 // JobByUID implements store.Reader.
 func (db *DB) JobByUID(ctx context.Context, namespace string, uid job.UID) (job.Job, error) {
-	return db.oneJob(ctx, "job "+uid.String(), jobByUID, uid[:], namespace)
+	return one(ctx, db, "job "+uid.String(), storekit.ScanJob, jobByUID, uid[:], namespace)
 }
 
 // JobUIDs implements store.Reader.
@@ -43,7 +30,7 @@ func (db *DB) JobUIDs(ctx context.Context, id shard.ID, namespace, name string) 
 
 // JobByRequest implements store.Reader.
 func (db *DB) JobByRequest(ctx context.Context, id shard.ID, namespace, requestID string) (job.Job, error) {
-	return db.oneJob(ctx, "request "+requestID, jobByReq, int32(id), namespace, requestID)
+	return one(ctx, db, "request "+requestID, storekit.ScanJob, jobByReq, int32(id), namespace, requestID)
 }
 
 // Jobs implements store.Reader.
@@ -74,12 +61,12 @@ func (db *DB) Slots(ctx context.Context, p store.SlotsPage) ([]store.SlotOf, sto
 	return storekit.SlotsPage(ctx, p, shards, db.newest)
 }
 
-func (db *DB) shards(ctx context.Context) (n int, err error) {
-	if err := db.reader.QueryRow(ctx, countShards).Scan(&n); err != nil {
-		return 0, unavailable("count shards", err)
-	}
-	return n, nil
+func (db *DB) shards(ctx context.Context) (int, error) {
+	return one(ctx, db, "number of shards", scanTo[int], countShards)
 }
+
+// scanTo reads a row of one value.
+func scanTo[T any](row storekit.Scanner) (v T, err error) { return v, row.Scan(&v) }
 
 // newest reads the ranges of all shards in one round trip.
 func (db *DB) newest(ctx context.Context, ranges []storekit.Range) ([][]store.SlotOf, error) {
@@ -87,11 +74,12 @@ func (db *DB) newest(ctx context.Context, ranges []storekit.Range) ([][]store.Sl
 	for _, r := range ranges {
 		batch.Queue(newestSlots, int32(r.Shard), int64(r.Before.FireTime), r.Before.UID[:], int64(r.From), r.Limit)
 	}
-	answers, err := lists(ctx, db.reader, storekit.ScanSlotOf, &batch)
-	if err != nil {
-		return nil, unavailable("list slots", err)
-	}
-	return answers, nil
+	var answers [][]store.SlotOf
+	err := again(ctx, "list slots", func(ctx context.Context) (err error) {
+		answers, err = lists(ctx, db.reader, storekit.ScanSlotOf, &batch)
+		return err
+	})
+	return answers, err
 }
 
 // CountSlots implements store.Reader.
@@ -137,15 +125,8 @@ func (db *DB) Attempts(ctx context.Context, id shard.ID, key job.SlotKey) ([]job
 }
 
 // RetainedFrom implements store.Reader.
-func (db *DB) RetainedFrom(ctx context.Context, id shard.ID) (at job.Instant, err error) {
-	err = db.reader.QueryRow(ctx, selectRetained, int32(id)).Scan(&at)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, fmt.Errorf("cockroach: shard %d: %w", id, store.ErrNotFound)
-	}
-	if err != nil {
-		return 0, unavailable("read shard", err)
-	}
-	return at, nil
+func (db *DB) RetainedFrom(ctx context.Context, id shard.ID) (job.Instant, error) {
+	return one(ctx, db, fmt.Sprint("shard ", id), scanTo[job.Instant], selectRetained, int32(id))
 }
 
 // GapsOf implements store.Reader.
@@ -191,14 +172,7 @@ func (db *DB) RegisterHandlers(ctx context.Context, names []string, at job.Insta
 
 // Handler implements store.Catalog.
 func (db *DB) Handler(ctx context.Context, name string) (store.Handler, error) {
-	h, err := storekit.ScanHandler(db.reader.QueryRow(ctx, handlerByName, name))
-	if errors.Is(err, pgx.ErrNoRows) {
-		return h, fmt.Errorf("cockroach: handler %s: %w", name, store.ErrNotFound)
-	}
-	if err != nil {
-		return h, unavailable("read handler", err)
-	}
-	return h, nil
+	return one(ctx, db, "handler "+name, storekit.ScanHandler, handlerByName, name)
 }
 
 // Handlers implements store.Catalog.

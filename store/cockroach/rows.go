@@ -2,9 +2,12 @@ package cockroach
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/storekit"
 )
 
@@ -26,13 +29,26 @@ func collect[T any](rows pgx.Rows, err error, scan func(storekit.Scanner) (T, er
 }
 
 // list answers a question of people's with all rows of a query.
-func list[T any](ctx context.Context, db *DB, op string, scan func(storekit.Scanner) (T, error), query string, args ...any) ([]T, error) {
-	rows, err := db.reader.Query(ctx, query, args...)
-	all, err := collect(rows, err, scan)
-	if err != nil {
-		return nil, unavailable(op, err)
-	}
-	return all, nil
+func list[T any](ctx context.Context, db *DB, op string, scan func(storekit.Scanner) (T, error), query string, args ...any) (all []T, err error) {
+	err = again(ctx, op, func(ctx context.Context) (err error) {
+		rows, err := db.reader.Query(ctx, query, args...)
+		all, err = collect(rows, err, scan)
+		return err
+	})
+	return all, err
+}
+
+// one answers a question of people's with the row of a query, or says what is not
+// there.
+func one[T any](ctx context.Context, db *DB, what string, scan func(storekit.Scanner) (T, error), query string, args ...any) (v T, err error) {
+	err = again(ctx, "read "+what, func(ctx context.Context) (err error) {
+		v, err = scan(db.reader.QueryRow(ctx, query, args...))
+		if errors.Is(err, pgx.ErrNoRows) {
+			return domainError{fmt.Errorf("cockroach: %s: %w", what, store.ErrNotFound)}
+		}
+		return err
+	})
+	return v, err
 }
 
 // batcher is a pool or a transaction.
