@@ -1,6 +1,8 @@
 package cockroach
 
 import (
+	"slices"
+
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/storekit"
@@ -13,6 +15,45 @@ func gather[R, V any](rows []R, value func(*R) V) []V {
 		out[i] = value(&rows[i])
 	}
 	return out
+}
+
+// row is a value of a batch, with its shard.
+type row[T any] struct {
+	shard int32
+	v     *T
+}
+
+func (r *row[T]) id() int32 { return r.shard }
+
+// of lists the values of one kind of all shards of a batch.
+func of[T any](b *store.Batch, field func(*store.ShardBatch) []T) (rows []row[T]) {
+	for i := range b.Shards {
+		values := field(&b.Shards[i])
+		for k := range values {
+			rows = append(rows, row[T]{int32(b.Shards[i].Proof.Shard), &values[k]})
+		}
+	}
+	return rows
+}
+
+// firstOf keeps the first of the rows that have one key: a statement must not change
+// a row twice.
+func firstOf[T any, K comparable](rows []row[T], key func(row[T]) K) []row[T] {
+	seen := map[K]bool{}
+	return slices.DeleteFunc(rows, func(r row[T]) bool {
+		k := key(r)
+		again := seen[k]
+		seen[k] = true
+		return again
+	})
+}
+
+// uidOrNull returns the bytes of a uid, or NULL for none.
+func uidOrNull(uid job.UID) []byte {
+	if uid.IsZero() {
+		return nil
+	}
+	return uid[:]
 }
 
 // jobKey names a job of any shard.

@@ -177,8 +177,10 @@ func commitTx(ctx context.Context, tx pgx.Tx, b *store.Batch) (store.Outcome, er
 	w.slots()
 	w.attempts()
 	w.queues()
+	w.deadLetters()
 	w.gaps()
 	w.shardRows()
+	w.events()
 	w.prunes()
 	results := tx.SendBatch(ctx, &w.batch)
 	for _, read := range w.reads {
@@ -229,6 +231,13 @@ func (w *writer) exec(query string, args ...any) {
 	w.counted(func(int64) {}, query, args...)
 }
 
+// arrays queues a statement of arrays, unless they are empty.
+func (w *writer) arrays(query string, rows int, args ...any) {
+	if rows > 0 {
+		w.exec(query, args...)
+	}
+}
+
 // counted queues a statement and tells how many rows it changed.
 func (w *writer) counted(done func(n int64), query string, args ...any) {
 	w.batch.Queue(query, args...)
@@ -271,14 +280,14 @@ func (w *writer) fence() {
 
 func (w *writer) jobs() {
 	w.creates()
+	ends := of(w.b, func(s *store.ShardBatch) []store.JobEnd { return s.Ends })
+	ends = firstOf(ends, func(r row[store.JobEnd]) jobKey { return jobKey{r.shard, r.v.UID} })
+	w.arrays(endJobs, len(ends), gather(ends, (*row[store.JobEnd]).id), gather(ends, func(r *row[store.JobEnd]) []byte { return r.v.UID[:] }),
+		gather(ends, func(r *row[store.JobEnd]) int64 { return int64(r.v.EndedAt) }))
 	for i := range w.b.Shards {
 		s := &w.b.Shards[i]
-		id := int32(s.Proof.Shard)
-		for _, e := range s.Ends {
-			w.exec(endJob, int64(e.EndedAt), id, e.UID[:])
-		}
 		for _, q := range s.Quarantines {
-			w.exec(quarantineJob, q.Reason, id, q.UID[:])
+			w.exec(quarantineJob, q.Reason, int32(s.Proof.Shard), q.UID[:])
 		}
 	}
 }
@@ -344,18 +353,42 @@ func rival(ctx context.Context, tx pgx.Tx, j *job.Job) (job.Job, error) {
 		int32(j.Shard), j.UID[:], j.Namespace, storekit.NullText(j.RequestID), j.Name))
 }
 
+// requestKey names a request of any shard.
+type requestKey struct {
+	shard         int32
+	namespace, id string
+}
+
+// requests queues the inserts of all requests. Those that the statement doesn't
+// return were made before.
 func (w *writer) requests() {
-	for i := range w.b.Shards {
-		s := &w.b.Shards[i]
-		for k := range s.Requests {
-			r := &s.Requests[k]
-			w.counted(func(n int64) {
-				if n == 0 {
-					w.rivals = append(w.rivals, func(ctx context.Context, tx pgx.Tx) error { return w.earlier(ctx, tx, i, r) })
-				}
-			}, insertRequest, int32(s.Proof.Shard), r.Namespace, r.RequestID, r.Hash, int64(r.Key.FireTime), r.Key.UID[:])
-		}
+	rows := of(w.b, func(s *store.ShardBatch) []store.Request { return s.Requests })
+	if len(rows) == 0 {
+		return
 	}
+	w.batch.Queue(insertRequests, gather(rows, (*row[store.Request]).id), gather(rows, func(r *row[store.Request]) string { return r.v.Namespace }),
+		gather(rows, func(r *row[store.Request]) string { return r.v.RequestID }), gather(rows, func(r *row[store.Request]) string { return r.v.Hash }),
+		gather(rows, func(r *row[store.Request]) int64 { return int64(r.v.Key.FireTime) }), gather(rows, func(r *row[store.Request]) []byte { return r.v.Key.UID[:] }))
+	w.reads = append(w.reads, func(r pgx.BatchResults) error {
+		found, err := r.Query()
+		keys, err := collect(found, err, func(row storekit.Scanner) (k requestKey, err error) {
+			return k, row.Scan(&k.shard, &k.namespace, &k.id)
+		})
+		written := map[requestKey]bool{}
+		for _, k := range keys {
+			written[k] = true
+		}
+		for i := range rows {
+			r := &rows[i]
+			k := requestKey{r.shard, r.v.Namespace, r.v.RequestID}
+			if written[k] {
+				written[k] = false // of two equal ones in this batch, the first was
+				continue
+			}
+			w.rivals = append(w.rivals, func(ctx context.Context, tx pgx.Tx) error { return w.earlier(ctx, tx, w.place[r.shard], r.v) })
+		}
+		return err
+	})
 }
 
 // earlier notes what the same request made before.
@@ -452,14 +485,21 @@ func (w *writer) attempts() {
 			rows = append(rows, attemptIn{int32(s.Proof.Shard), &s.Attempts[k]})
 		}
 	}
-	if len(rows) > 0 {
-		w.exec(insertAttempts, attemptArrays(rows)...)
-	}
-	for i := range w.b.Shards {
-		for _, l := range w.b.Shards[i].Lates {
-			w.exec(setLate, l.Text, int32(w.b.Shards[i].Proof.Shard), int64(l.Key.FireTime), l.Key.UID[:], l.Attempt)
-		}
-	}
+	w.arrays(insertAttempts, len(rows), attemptArrays(rows)...)
+	w.lates()
+}
+
+// lates queues what workers reported too late; of one attempt the newest report counts.
+func (w *writer) lates() {
+	type late = row[store.LateResult]
+	rows := of(w.b, func(s *store.ShardBatch) []store.LateResult { return s.Lates })
+	slices.Reverse(rows)
+	rows = firstOf(rows, func(r late) any {
+		return [2]any{rowKey{r.shard, int64(r.v.Key.FireTime), r.v.Key.UID}, r.v.Attempt}
+	})
+	w.arrays(setLates, len(rows), gather(rows, (*late).id), gather(rows, func(r *late) int64 { return int64(r.v.Key.FireTime) }),
+		gather(rows, func(r *late) []byte { return r.v.Key.UID[:] }), gather(rows, func(r *late) int32 { return r.v.Attempt }),
+		gather(rows, func(r *late) string { return r.v.Text }))
 }
 
 func (w *writer) queues() {
@@ -473,23 +513,27 @@ func (w *writer) queues() {
 		for _, r := range s.BacklogPuts {
 			puts = append(puts, backlogIn{id, r.Key, r.WakeAt, r.Trigger})
 		}
-		for _, d := range s.DeadPuts {
-			w.exec(insertDead, id, int64(d.Key.FireTime), d.Key.UID[:], d.Handler, int64(d.At), d.Namespace, d.ErrorCode, d.Fingerprint, d.Sample)
-		}
-		for _, k := range s.DeadDels {
-			w.exec(deleteDead, id, int64(k.FireTime), k.UID[:])
-		}
-		for _, uid := range s.InboxDels {
-			w.exec(deleteInbox, id, uid[:])
-		}
 	}
-	if len(dels) > 0 {
-		w.exec(deleteBacklog, backlogArrays(dels)...)
-	}
-	if len(puts) > 0 {
-		w.exec(insertBacklog, append(backlogArrays(puts),
-			gather(puts, func(r *backlogIn) int64 { return int64(r.wakeAt) }), gather(puts, func(r *backlogIn) int16 { return int16(r.trigger) }))...)
-	}
+	w.arrays(deleteBacklog, len(dels), backlogArrays(dels)...)
+	w.arrays(insertBacklog, len(puts), append(backlogArrays(puts),
+		gather(puts, func(r *backlogIn) int64 { return int64(r.wakeAt) }), gather(puts, func(r *backlogIn) int16 { return int16(r.trigger) }))...)
+}
+
+// deadLetters queues those that come and those that go, and the rows of the inbox
+// that are done with.
+func (w *writer) deadLetters() {
+	type letter = row[store.DeadLetter]
+	puts := of(w.b, func(s *store.ShardBatch) []store.DeadLetter { return s.DeadPuts })
+	w.arrays(insertDead, len(puts), gather(puts, (*letter).id), gather(puts, func(r *letter) int64 { return int64(r.v.Key.FireTime) }),
+		gather(puts, func(r *letter) []byte { return r.v.Key.UID[:] }), gather(puts, func(r *letter) string { return r.v.Handler }),
+		gather(puts, func(r *letter) int64 { return int64(r.v.At) }), gather(puts, func(r *letter) string { return r.v.Namespace }),
+		gather(puts, func(r *letter) string { return r.v.ErrorCode }), gather(puts, func(r *letter) string { return r.v.Fingerprint }),
+		gather(puts, func(r *letter) string { return r.v.Sample }))
+	dels := of(w.b, func(s *store.ShardBatch) []job.SlotKey { return s.DeadDels })
+	w.arrays(deleteDead, len(dels), gather(dels, (*row[job.SlotKey]).id), gather(dels, func(r *row[job.SlotKey]) int64 { return int64(r.v.FireTime) }),
+		gather(dels, func(r *row[job.SlotKey]) []byte { return r.v.UID[:] }))
+	inbox := of(w.b, func(s *store.ShardBatch) []job.UID { return s.InboxDels })
+	w.arrays(deleteInbox, len(inbox), gather(inbox, (*row[job.UID]).id), gather(inbox, func(r *row[job.UID]) []byte { return r.v[:] }))
 }
 
 func (w *writer) gaps() {
@@ -542,17 +586,17 @@ func (w *writer) shardRows() {
 			watermarks, openFroms = append(watermarks, int64(s.Watermark)), append(openFroms, int64(s.OpenFrom))
 			retained = append(retained, int64(s.RetainedFrom))
 		}
-		for _, e := range s.Events {
-			var uid any
-			if !e.Job.IsZero() {
-				uid = e.Job[:]
-			}
-			w.exec(insertEvent, int32(s.Proof.Shard), int64(s.Proof.Epoch), e.Seq, int64(e.At), string(e.Kind), uid, int64(e.Fire), e.Detail)
-		}
 	}
-	if len(shards) > 0 {
-		w.exec(moveWatermarks, shards, watermarks, openFroms, retained)
-	}
+	w.arrays(moveWatermarks, len(shards), shards, watermarks, openFroms, retained)
+}
+
+func (w *writer) events() {
+	type event = row[store.Event]
+	rows := of(w.b, func(s *store.ShardBatch) []store.Event { return s.Events })
+	w.arrays(insertEvents, len(rows), gather(rows, (*event).id), gather(rows, func(r *event) int64 { return int64(w.b.Shards[w.place[r.shard]].Proof.Epoch) }),
+		gather(rows, func(r *event) int64 { return r.v.Seq }), gather(rows, func(r *event) int64 { return int64(r.v.At) }),
+		gather(rows, func(r *event) string { return string(r.v.Kind) }), gather(rows, func(r *event) []byte { return uidOrNull(r.v.Job) }),
+		gather(rows, func(r *event) int64 { return int64(r.v.Fire) }), gather(rows, func(r *event) string { return r.v.Detail }))
 }
 
 // readBack reads what stood in the way of rows that were not written. In the same
@@ -604,12 +648,8 @@ func (w *writer) prunes() {
 			w.exec(pruneEvents, id, int64(o.EventsFrom), int64(o.EventsBefore), store.MaxOldRows)
 		}
 	}
-	if len(slots) > 0 {
-		for _, query := range []string{pruneAttempts, pruneDead, pruneSlots} {
-			w.exec(query, pruneArrays(slots)...)
-		}
+	for _, query := range []string{pruneAttempts, pruneDead, pruneSlots} {
+		w.arrays(query, len(slots), pruneArrays(slots)...)
 	}
-	if len(jobs) > 0 {
-		w.exec(pruneJobs, gather(jobs, func(k *jobKey) int32 { return k.shard }), gather(jobs, func(k *jobKey) []byte { return k.uid[:] }))
-	}
+	w.arrays(pruneJobs, len(jobs), gather(jobs, func(k *jobKey) int32 { return k.shard }), gather(jobs, func(k *jobKey) []byte { return k.uid[:] }))
 }

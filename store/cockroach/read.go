@@ -70,12 +70,12 @@ func scanTo[T any](row storekit.Scanner) (v T, err error) { return v, row.Scan(&
 
 // newest reads the ranges of all shards in one round trip.
 func (db *DB) newest(ctx context.Context, ranges []storekit.Range) ([][]store.SlotOf, error) {
-	var batch pgx.Batch
-	for _, r := range ranges {
-		batch.Queue(newestSlots, int32(r.Shard), int64(r.Before.FireTime), r.Before.UID[:], int64(r.From), r.Limit)
-	}
 	var answers [][]store.SlotOf
 	err := again(ctx, "list slots", func(ctx context.Context) (err error) {
+		var batch pgx.Batch // a batch belongs to the connection that it was sent on
+		for _, r := range ranges {
+			batch.Queue(newestSlots, int32(r.Shard), int64(r.Before.FireTime), r.Before.UID[:], int64(r.From), r.Limit)
+		}
 		answers, err = lists(ctx, db.reader, storekit.ScanSlotOf, &batch)
 		return err
 	})
@@ -89,12 +89,12 @@ func (db *DB) CountSlots(ctx context.Context, namespace string, since job.Instan
 		return store.SlotCounts{}, err
 	}
 	tally := storekit.NewTally(since)
-	var batch pgx.Batch
-	for id := range shards {
-		batch.Queue(countSlots, id, int64(tally.Since()), storekit.CountBudget, namespace, int64(storekit.Bucket))
-	}
 	var out store.SlotCounts
 	err = db.readStale(ctx, "count slots", func(tx pgx.Tx) error {
+		var batch pgx.Batch
+		for id := range shards {
+			batch.Queue(countSlots, id, int64(tally.Since()), storekit.CountBudget, namespace, int64(storekit.Bucket))
+		}
 		counts, err := lists(ctx, tx, storekit.ScanCount, &batch)
 		if err != nil {
 			return err

@@ -37,9 +37,11 @@ const (
 	insertJobs = `INSERT INTO jobs (` + jobColumnsIn + `) SELECT * FROM unnest($1::INT4[], $2::BYTEA[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::BYTEA[],
 		$7::INT2[], $8::INT8[], $9::TEXT[], $10::TEXT[], $11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::TEXT[], $16::TEXT[], $17::TEXT[], $18::TEXT[])
 		ON CONFLICT DO NOTHING RETURNING shard, uid`
-	endJob        = `UPDATE jobs SET ended_at = $1 WHERE shard = $2 AND uid = $3 AND ended_at IS NULL`
-	quarantineJob = `UPDATE jobs SET quarantine = $1 WHERE shard = $2 AND uid = $3`
-	insertRequest = `INSERT INTO requests (shard, namespace, request_id, hash, fire_time, uid) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`
+	endJobs = `UPDATE jobs j SET ended_at = u.ended_at FROM unnest($1::INT4[], $2::BYTEA[], $3::INT8[]) AS u (shard, uid, ended_at)
+		WHERE j.shard = u.shard AND j.uid = u.uid AND j.ended_at IS NULL`
+	quarantineJob  = `UPDATE jobs SET quarantine = $1 WHERE shard = $2 AND uid = $3`
+	insertRequests = `INSERT INTO requests (shard, namespace, request_id, hash, fire_time, uid)
+		SELECT * FROM unnest($1::INT4[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::INT8[], $6::BYTEA[]) ON CONFLICT DO NOTHING RETURNING shard, namespace, request_id`
 
 	insertSlots = `INSERT INTO slots (` + slotColumnsIn + `) SELECT * FROM ` + slotUnnest + ` ON CONFLICT DO NOTHING RETURNING shard, fire_time, uid`
 	// The slots of a create are written if the job is there, those of a request if it
@@ -63,7 +65,8 @@ const (
 	insertAttempts = `INSERT INTO attempts (shard, fire_time, uid, attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late)
 		SELECT * FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT4[], $5::TEXT[], $6::INT8[], $7::INT8[], $8::INT8[], $9::INT8[], $10::INT2[],
 			$11::TEXT[], $12::TEXT[], $13::TEXT[]) ON CONFLICT DO NOTHING`
-	setLate = `UPDATE attempts SET late = $1 WHERE shard = $2 AND fire_time = $3 AND uid = $4 AND attempt = $5`
+	setLates = `UPDATE attempts a SET late = u.late FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT4[], $5::TEXT[]) AS u (shard, fire_time, uid, attempt, late)
+		WHERE a.shard = u.shard AND a.fire_time = u.fire_time AND a.uid = u.uid AND a.attempt = u.attempt`
 
 	deleteBacklog = `DELETE FROM backlog b USING unnest($1::INT4[], $2::BOOL[], $3::TEXT[], $4::INT4[], $5::TEXT[], $6::INT8[], $7::INT8[], $8::BYTEA[])
 		AS u (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid)
@@ -79,8 +82,12 @@ const (
 		ON CONFLICT DO NOTHING`
 
 	insertDead = `INSERT INTO dead_letters (shard, fire_time, uid, handler, dead_at, namespace, error_code, fingerprint, sample)
-		SELECT s.shard, s.fire_time, s.uid, $4, $5, $6, $7, $8, $9 FROM slots s WHERE s.shard = $1 AND s.fire_time = $2 AND s.uid = $3 AND s.state = 4 ON CONFLICT DO NOTHING`
-	deleteDead = `DELETE FROM dead_letters WHERE shard = $1 AND fire_time = $2 AND uid = $3`
+		SELECT u.shard, u.fire_time, u.uid, u.handler, u.dead_at, u.namespace, u.error_code, u.fingerprint, u.sample
+		FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::TEXT[], $5::INT8[], $6::TEXT[], $7::TEXT[], $8::TEXT[], $9::TEXT[])
+			AS u (shard, fire_time, uid, handler, dead_at, namespace, error_code, fingerprint, sample)
+		JOIN slots s ON s.shard = u.shard AND s.fire_time = u.fire_time AND s.uid = u.uid WHERE s.state = 4 ON CONFLICT DO NOTHING`
+	deleteDead = `DELETE FROM dead_letters d USING unnest($1::INT4[], $2::INT8[], $3::BYTEA[]) AS u (shard, fire_time, uid)
+		WHERE d.shard = u.shard AND d.fire_time = u.fire_time AND d.uid = u.uid`
 
 	insertGap = `INSERT INTO gaps (shard, to_time, uid, from_time, cursor_time, cursor_uid, made_at) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`
 	moveGap   = `UPDATE gaps SET cursor_time = $6, cursor_uid = $7 WHERE shard = $1 AND to_time = $2 AND uid = $3 AND cursor_time = $4 AND cursor_uid = $5`
@@ -99,8 +106,9 @@ const (
 	pruneEvents = `DELETE FROM events d WHERE d.shard = $1 AND (d.epoch, d.seq) IN (
 		SELECT e.epoch, e.seq FROM events e WHERE e.shard = $1 AND e.at >= $2 AND e.at < $3 ORDER BY e.at LIMIT $4)`
 
-	deleteInbox = `DELETE FROM inbox WHERE shard = $1 AND uid = $2`
-	insertEvent = `INSERT INTO events (shard, epoch, seq, at, kind, uid, fire_time, detail) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
+	deleteInbox  = `DELETE FROM inbox i USING unnest($1::INT4[], $2::BYTEA[]) AS u (shard, uid) WHERE i.shard = u.shard AND i.uid = u.uid`
+	insertEvents = `INSERT INTO events (shard, epoch, seq, at, kind, uid, fire_time, detail)
+		SELECT * FROM unnest($1::INT4[], $2::INT8[], $3::INT8[], $4::INT8[], $5::TEXT[], $6::BYTEA[], $7::INT8[], $8::TEXT[]) ON CONFLICT DO NOTHING`
 )
 
 // Reads of a commit: what stood in the way.
@@ -236,15 +244,15 @@ func Statements() map[string]string {
 		"moveWatermarks":        moveWatermarks,
 		"insertJob":             insertJob,
 		"insertJobs":            insertJobs,
-		"endJob":                endJob,
+		"endJobs":               endJobs,
 		"quarantineJob":         quarantineJob,
-		"insertRequest":         insertRequest,
+		"insertRequests":        insertRequests,
 		"insertSlots":           insertSlots,
 		"insertSlotsOfJobs":     insertSlotsOfJobs,
 		"insertSlotsOfRequests": insertSlotsOfRequests,
 		"updateSlots":           updateSlots,
 		"insertAttempts":        insertAttempts,
-		"setLate":               setLate,
+		"setLates":              setLates,
 		"deleteBacklog":         deleteBacklog,
 		"insertBacklog":         insertBacklog,
 		"insertDead":            insertDead,
@@ -259,7 +267,7 @@ func Statements() map[string]string {
 		"pruneRequests":         pruneRequests,
 		"pruneEvents":           pruneEvents,
 		"deleteInbox":           deleteInbox,
-		"insertEvent":           insertEvent,
+		"insertEvents":          insertEvents,
 		"selectEpoch":           selectEpoch,
 		"selectRival":           selectRival,
 		"selectRequest":         selectRequest,
