@@ -20,7 +20,11 @@ func (db *DB) Job(ctx context.Context, id shard.ID, namespace, name string) (job
 
 // JobByUID implements store.Reader.
 func (db *DB) JobByUID(ctx context.Context, namespace string, uid job.UID) (job.Job, error) {
-	return one(ctx, db, "job "+uid.String(), storekit.ScanJob, jobByUID, uid[:], namespace)
+	j, err := one(ctx, db, "job "+uid.String(), storekit.ScanJob, jobByUID, uid[:])
+	if err == nil && j.Namespace != namespace {
+		return job.Job{}, fmt.Errorf("cockroach: job %s: %w", uid, store.ErrNotFound)
+	}
+	return j, err
 }
 
 // JobUIDs implements store.Reader.

@@ -38,7 +38,7 @@ const (
 		$7::INT2[], $8::INT8[], $9::TEXT[], $10::TEXT[], $11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::TEXT[], $16::TEXT[], $17::TEXT[], $18::TEXT[])
 		ON CONFLICT DO NOTHING RETURNING shard, uid`
 	endJobs = `UPDATE jobs j SET ended_at = u.ended_at FROM unnest($1::INT4[], $2::BYTEA[], $3::INT8[]) AS u (shard, uid, ended_at)
-		WHERE j.shard = u.shard AND j.uid = u.uid AND j.ended_at IS NULL`
+		WHERE j.shard = u.shard AND j.uid = u.uid AND coalesce(j.ended_at, 0) = 0` // not IS NULL, lest the index of live names be walked
 	quarantineJob  = `UPDATE jobs SET quarantine = $1 WHERE shard = $2 AND uid = $3`
 	insertRequests = `INSERT INTO requests (shard, namespace, request_id, hash, fire_time, uid)
 		SELECT * FROM unnest($1::INT4[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::INT8[], $6::BYTEA[]) ON CONFLICT DO NOTHING RETURNING shard, namespace, request_id`
@@ -162,7 +162,7 @@ const (
 		WHERE j.shard = $1 AND j.fire_at IS NOT NULL AND (j.ended_at IS NULL OR j.ended_at >= j.fire_at) AND (j.fire_at, j.uid) > ($2, $3) AND j.fire_at <= $4
 		` + notInInbox + ` ORDER BY j.fire_at, j.uid LIMIT $5`
 	selectWaiting = `SELECT ` + storekit.WaitingColumns + ` FROM backlog b
-		JOIN slots s ON s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid
+		JOIN LATERAL (SELECT s.shard, ` + storekit.SlotColumns + ` FROM slots s WHERE s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid LIMIT 1) s ON true
 		JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid
 		WHERE b.shard = $1 AND b.waiting AND `
 	orderWaiting   = ` ORDER BY b.handler, b.priority, b.fairness, b.ready_at, b.fire_time, b.uid LIMIT `
@@ -188,7 +188,7 @@ const (
 const (
 	jobByName = `SELECT ` + storekit.JobColumns + ` FROM jobs j
 		WHERE j.namespace = $1 AND j.name = $2 AND j.shard = $3 ORDER BY j.ended_at IS NULL DESC, j.ended_at DESC LIMIT 1`
-	jobByUID = `SELECT ` + storekit.JobColumns + ` FROM shards h JOIN jobs j ON j.shard = h.shard AND j.uid = $1 WHERE j.namespace = $2 LIMIT 1`
+	jobByUID = `SELECT ` + storekit.JobColumns + ` FROM shards h JOIN jobs j ON j.shard = h.shard AND j.uid = $1 LIMIT 1`
 	jobUIDs  = `SELECT j.uid FROM jobs j WHERE j.namespace = $1 AND j.name = $2 AND j.shard = $3 ORDER BY j.ended_at IS NULL DESC, j.ended_at DESC`
 	jobByReq = `SELECT ` + storekit.JobColumns + ` FROM jobs j WHERE j.shard = $1 AND j.namespace = $2 AND j.request_id = $3`
 	listJobs = `SELECT ` + storekit.JobColumns + ` FROM jobs j

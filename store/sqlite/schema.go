@@ -20,6 +20,7 @@ var upgrades = [][]string{{
 		WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.shard = dead_letters.shard AND j.uid = dead_letters.uid)`,
 	`CREATE INDEX requests_by_time ON requests (shard, fire_time)`,
 	`CREATE INDEX events_by_time ON events (shard, at)`,
+	`CREATE INDEX dead_letters_by_cause ON dead_letters (namespace, handler, fingerprint, error_code)`,
 	`CREATE INDEX jobs_single ON jobs (shard, coalesce(fire_at, created_at), uid) WHERE kind < 3 AND ended_at IS NULL`,
 }}
 
