@@ -39,7 +39,7 @@ func attemptsAreCounted(w *world, v *view, s *job.Slot) {
 		}
 	}
 	ended := rows[s.Attempt] > 0
-	if s.Attempt > 0 && s.State == job.Ready && !ended || (s.State == job.Running || s.State == job.Dead) && ended {
+	if s.Attempt > 0 && s.State == job.Ready && !ended || s.State == job.Running && ended {
 		w.complain(v, s.Key, "is %v; that its attempt %d ended without ending it is recorded: %v", s.State, s.Attempt, ended)
 	}
 	countFailures(w, v, s)
@@ -76,8 +76,8 @@ func attemptsFollow(w *world, v *view, s *job.Slot) {
 		if a.EndedAt != 0 && w.before(a.EndedAt, a.ClaimedAt) {
 			w.complain(v, s.Key, "has attempt %d ended at %s, before its claim at %s", a.Number, a.EndedAt, a.ClaimedAt)
 		}
-		if i == 0 {
-			continue
+		if i == 0 || a.Number != tries[i-1].Number+1 {
+			continue // I5's
 		}
 		before := tries[i-1]
 		early := w.before(a.ClaimedAt, before.EndedAt)
