@@ -158,7 +158,7 @@ func (h *history) otherShard() {
 	h.job(1, again, "name", everyTen).EffectiveFrom = at(35)
 	h.job(1, once, "once", job.Schedule{Kind: job.KindOnce, At: at(-20)})
 	h.job(1, immediate, "immediate", job.Schedule{Kind: job.KindImmediate})
-	h.job(1, aside, "aside", job.Schedule{Kind: job.KindCron, Cron: "what?"}).Quarantine = "it can't be read"
+	h.job(1, aside, "aside", job.Schedule{Kind: job.KindCron, Cron: "* * * * *"}).Quarantine = "its rows were refused"
 	for sec := 10.0; sec <= 200; sec += 10 {
 		if u := gone; sec < 35 {
 			h.add(1, u, at(sec), job.TriggerSchedule)
@@ -174,6 +174,11 @@ func (h *history) otherShard() {
 	h.Effects[len(h.Effects)-2].At = at(5)
 	h.add(1, immediate, at(5)+1, job.TriggerImmediate)
 	h.add(1, again, at(36)+7, job.TriggerManual)
+	// What waits of the job that was set aside goes on waiting.
+	key := job.SlotKey{FireTime: at(120), UID: aside}
+	a := &h.Shards[1]
+	a.Slots = append(a.Slots, job.Slot{Key: key, Trigger: job.TriggerSchedule, State: job.Ready, CreatedAt: at(120)})
+	a.Backlog = []store.BacklogRow{{Key: store.BacklogKey{Waiting: true, Handler: "h", ReadyAt: at(120), Slot: key}, WakeAt: at(120)}}
 }
 
 // openWork makes a gap, slots that wait and run, and a job in the inbox.
@@ -193,7 +198,10 @@ func (h *history) openWork() {
 	s = h.slot(160)
 	s.State, s.Outcome, s.FinishedAt, s.Deadline = job.Running, job.OutcomeNone, 0, at(220)
 	h.forget(170)
-	*h.slot(170) = job.Slot{Key: h.slot(170).Key, Trigger: job.TriggerSchedule, State: job.Ready, CreatedAt: at(170)}
+	*h.slot(170) = job.Slot{Key: h.slot(170).Key, Trigger: job.TriggerBackfill, State: job.Ready, CreatedAt: at(170)}
+	a.Backlog = append(a.Backlog,
+		store.BacklogRow{Key: store.BacklogKey{Handler: "h", ReadyAt: at(160), Slot: s.Key}, WakeAt: at(220)},
+		store.BacklogRow{Key: store.BacklogKey{Waiting: true, Handler: "h", Priority: 1, ReadyAt: at(170), Slot: h.slot(170).Key}, WakeAt: at(170)})
 	h.job(1, waiting, "waiting", job.Schedule{Kind: job.KindInterval, Every: time.Second, Anchor: at(0)})
 	h.Shards[1].Inbox = []job.UID{waiting}
 }
@@ -239,6 +247,46 @@ func TestAGoodHistory(t *testing.T) {
 		h.Effects = nil // nobody wrote them down
 		for _, v := range Check(h.History) {
 			t.Errorf("quiet %v, without effects: %v", quiet, v)
+		}
+	}
+}
+
+// What is allowed although it looks strange.
+func TestWhatIsNotHeldAgainstAHistory(t *testing.T) {
+	for what, change := range map[string]func(h *history){
+		"old slots were deleted": func(h *history) {
+			h.Shards[0].RetainedFrom, h.Shards[1].RetainedFrom = at(45), at(45)
+			for i := range h.Shards {
+				a := &h.Shards[i]
+				a.Slots = slices.DeleteFunc(a.Slots, func(s job.Slot) bool { return s.Key.FireTime < at(45) })
+				a.Attempts = slices.DeleteFunc(a.Attempts, func(r store.SlotAttempt) bool { return r.Key.FireTime < at(45) })
+			}
+			h.Shards[0].DeadLetters = nil
+		},
+		"an ended job was deleted": func(h *history) {
+			h.Ledger.Acked, h.Ledger.Ended = append(h.Ledger.Acked, unknown), []job.UID{unknown}
+			h.ran(job.SlotKey{FireTime: at(61), UID: unknown}, 1, at(61), true)
+		},
+		"a slot was redriven": func(h *history) {
+			h.slot(10).Failures = 0
+			h.Ledger.Redriven = []job.SlotKey{h.slot(10).Key}
+		},
+		"what happened just now": func(h *history) {
+			h.ran(job.SlotKey{FireTime: at(203), UID: tick}, 1, at(203), true)
+			h.ran(job.SlotKey{FireTime: at(203), UID: unknown}, 1, at(203), true)
+			h.forget(200)
+			h.slot(200).FinishedAt = at(205)
+		},
+		"a clock that is a little wrong": func(h *history) {
+			h.slot(60).StartedAt, h.effect(60, 1, Began).At = at(59.6), at(59.6)
+			h.slot(100).ClaimedAt, h.slot(100).Epoch = at(100), 2
+			h.Shards[0].TakeOvers[1].At = at(100.4)
+		},
+	} {
+		h := good(false)
+		change(h)
+		for _, v := range Check(h.History) {
+			t.Errorf("%s: %v", what, v)
 		}
 	}
 }
@@ -293,8 +341,26 @@ var seeds = []struct {
 		h.row(140).Outcome = job.OutcomeSucceeded
 		h.slot(140).Failures = 0
 	}},
+	{4, "a state that nobody knows", func(h *history) { h.slot(40).State = 77 }},
+	{4, "a worker without a claim", func(h *history) {
+		h.slot(170).Worker, h.slot(170).ClaimedAt, h.slot(170).Epoch = "w", at(170), 2
+	}},
+	{4, "a running slot without an attempt", func(h *history) {
+		s := h.slot(160)
+		s.Attempt, s.Worker, s.ClaimedAt, s.Epoch = 0, "", 0, 0
+		h.forget(160)
+	}},
+	{4, "a waiting slot whose attempt came to nothing", func(h *history) { h.slot(140).Outcome = job.OutcomeNone }},
+	{4, "an attempt that came to nothing", func(h *history) { h.row(90).Outcome = job.OutcomeCancelled; h.Effects = nil }},
+	{4, "a dead slot without an end", func(h *history) { h.slot(30).FinishedAt, h.Shards[0].DeadLetters[0].At = 0, 0 }},
+	{4, "a dead letter of another error", func(h *history) { h.Shards[0].DeadLetters[0].ErrorCode = "bang" }},
+	{4, "a dead slot in the backlog", func(h *history) {
+		s := h.slot(30)
+		h.Shards[0].Backlog = append(h.Shards[0].Backlog, backlogRow(s, &h.Shards[0].Jobs[0]))
+	}},
 	{4, "a claim by nobody", func(h *history) { h.slot(60).Worker = "" }},
 	{4, "a running slot without a deadline", func(h *history) { h.slot(160).Deadline = 0 }},
+	{4, "a slot that is over and has a deadline", func(h *history) { h.slot(60).Deadline = at(120) }},
 	{4, "a waiting slot with an end", func(h *history) { h.slot(170).FinishedAt = at(171) }},
 	{4, "a dead slot without a failure", func(h *history) {
 		h.slot(30).Outcome, h.slot(30).Failures = job.OutcomeReleased, 1
@@ -319,6 +385,16 @@ var seeds = []struct {
 		h.Effects = nil // they are I11's
 	}},
 	{5, "an attempt beyond the newest", func(h *history) { h.failed(h.slot(60), job.OutcomeReleased, at(60), at(61)); h.row(60).Number = 7 }},
+	{5, "an attempt that is recorded twice", func(h *history) { h.failed(h.slot(10), job.OutcomeReleased, at(10), at(11)) }},
+	{5, "an attempt zero", func(h *history) {
+		h.failed(h.slot(60), job.OutcomeReleased, at(60), at(60))
+		h.row(60).Number = 0
+		h.row(60).EndedAt = at(60)
+	}},
+	{5, "a slot that waits again without a record of why", func(h *history) {
+		a := &h.Shards[0]
+		a.Attempts = slices.DeleteFunc(a.Attempts, func(r store.SlotAttempt) bool { return r.Key.FireTime == at(140) })
+	}},
 	{5, "an attempt that ended and runs", func(h *history) { h.failed(h.slot(160), job.OutcomeReleased, at(160), at(161)) }},
 	{5, "a failure that isn't counted", func(h *history) { h.slot(10).Failures = 0 }},
 	{5, "more failures than are allowed", func(h *history) { h.Shards[0].Jobs[0].Retry.MaxAttempts = 1 }},
@@ -342,17 +418,19 @@ var seeds = []struct {
 	{8, "an epoch that falls", func(h *history) {
 		a := &h.Shards[1]
 		a.TakeOvers = append(a.TakeOvers, store.TakeOver{Epoch: 1, Rev: 3, At: at(202)})
-		a.Epoch, a.Rev, a.Slots, h.Effects = 1, 3, nil, nil
+		a.Epoch, a.Rev, a.Slots, a.Backlog, h.Effects = 1, 3, nil, nil, nil
 		a.Jobs, h.Ledger.Acked = nil, nil
 	}},
 	{8, "an earlier claim that won", func(h *history) { h.Shards[0].TakeOvers[1].Rev, h.Shards[0].Rev = 0, 0 }},
+	{8, "a shard of another claim", func(h *history) { h.Shards[0].Rev = 3 }},
+	{8, "a shard of another generation", func(h *history) { h.Shards[0].Gen = 3 }},
 	{8, "a generation that falls", func(h *history) { h.Shards[0].TakeOvers[0].Gen = 1 }},
 	{8, "a shard that doesn't stand at its newest epoch", func(h *history) { h.Shards[0].Epoch = 3 }},
 	{8, "an epoch that began before the last", func(h *history) {
 		h.Shards[1].TakeOvers = append(h.Shards[1].TakeOvers, store.TakeOver{Epoch: 3, Rev: 3, At: at(204)}, store.TakeOver{Epoch: 4, Rev: 4, At: at(203)})
 		h.Shards[1].Epoch, h.Shards[1].Rev = 4, 4
 	}},
-	{9, "an old open slot outside the backlog", func(h *history) { h.Shards[0].OpenFrom = at(171) }},
+	{9, "an old open slot outside the backlog", func(h *history) { h.Shards[0].Backlog = h.Shards[0].Backlog[1:] }},
 	{9, "a slot that waits although all is quiet", func(h *history) { h.calm(); h.wait(190) }},
 	{9, "a slot that runs on although all is quiet", func(h *history) {
 		h.calm()
@@ -378,6 +456,7 @@ var seeds = []struct {
 	{10, "a job in another shard than its name's", func(h *history) {
 		h.job(0, unknown, "other", job.Schedule{Kind: job.KindCron, Cron: "0 0 1 1 *"}).Name = nameIn(1, "other")
 	}},
+	{10, "a job that says it is in another shard", func(h *history) { h.Shards[0].Jobs[0].Shard = 1 }},
 	{11, "a run of an attempt that was never claimed", func(h *history) { h.ran(h.slot(60).Key, 2, at(62), false) }},
 	{11, "a run of a slot that isn't there", func(h *history) { h.ran(job.SlotKey{FireTime: at(61), UID: tick}, 1, at(62), false) }},
 	{11, "a run of a job that isn't there", func(h *history) { h.ran(job.SlotKey{FireTime: at(61), UID: unknown}, 1, at(62), false) }},
@@ -398,6 +477,7 @@ var seeds = []struct {
 	{15, "a lost occurrence of a job of one fire time", func(h *history) { h.drop(1, once, at(-20)) }},
 	{15, "a gap that was closed too early", func(h *history) { h.Shards[0].Gaps = nil }},
 	{15, "a gap whose cursor passed a hole", func(h *history) { h.Shards[0].Gaps[0].Cursor = job.SlotKey{FireTime: at(120), UID: tick} }},
+	{15, "a gap that ends before the hole", func(h *history) { h.Shards[0].Gaps[0].Key.To = at(125) }},
 	{15, "a gap of another job", func(h *history) { h.Shards[0].Gaps[0].Key.UID = unknown }},
 	{15, "a job that left the inbox without its slots", func(h *history) { h.Shards[1].Inbox = nil }},
 }

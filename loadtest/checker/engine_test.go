@@ -51,8 +51,8 @@ func runEngine(c *cluster) {
 	c.stop()
 }
 
-// check reads what is stored and what is known, in this order reversed: what a
-// handler did is stored by then.
+// check takes down what handlers did, and only then reads what is stored: their
+// attempts are there by then.
 func (c *cluster) check(quiet bool) {
 	c.t.Helper()
 	c.mu.Lock()
