@@ -18,7 +18,7 @@ import (
 // commits of unknown fate, kills and downtimes, and finds no violation, neither in
 // the middle of it nor in the end.
 func TestARealEngine(t *testing.T) {
-	seeds := uint64(6)
+	seeds := uint64(4)
 	if n, err := strconv.ParseUint(os.Getenv("CARILLON_HISTORY_SEEDS"), 10, 64); err == nil {
 		seeds = n
 	}
