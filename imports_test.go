@@ -63,6 +63,7 @@ var law = map[string]struct {
 		others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
 	},
 	"loadtest/demo":     {ours: []string{"proto/carillon/v1", "workersdk"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
+	"loadtest/checker":  {ours: []string{"store", "job", "shard"}},
 	"internal/testgate": {},
 }
 
