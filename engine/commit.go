@@ -192,6 +192,10 @@ func (m *member) without(refused *store.RefusedError) bool {
 	}
 	m.refused[refused.UID] = refused
 	m.rows = m.rows.Without(refused.UID)
+	// In the same batch, or a crash after it would leave a job that lives and lacks the
+	// slots that were taken out.
+	reason := job.CleanText([]byte("the database refused its rows: "+refused.Error()), job.MaxErrorBytes)
+	m.rows.Quarantines = append(m.rows.Quarantines, store.JobQuarantine{UID: refused.UID, Reason: reason})
 	return true
 }
 

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/engine/core"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -33,5 +36,18 @@ func TestAFencedBatchDropsOnlyItsOwnShard(t *testing.T) {
 	l.finishGroup(g)
 	if l.shards[1] != fresh {
 		t.Error("the shard of the new epoch was dropped")
+	}
+}
+
+// A job whose rows are refused is set aside by the batch that leaves them out: after a
+// crash nobody would know that its slots are missing.
+func TestARefusedJobIsSetAsideByTheSameBatch(t *testing.T) {
+	uid := job.UID{1}
+	m := &member{rows: store.ShardBatch{Watermark: 7, Slots: []job.Slot{{Key: job.SlotKey{FireTime: 5, UID: uid}}, {Key: job.SlotKey{FireTime: 5, UID: job.UID{2}}}}}}
+	if !m.without(&store.RefusedError{UID: uid, Err: errors.New("too large")}) {
+		t.Fatal("nothing is left to be tried")
+	}
+	if len(m.rows.Slots) != 1 || len(m.rows.Quarantines) != 1 || m.rows.Quarantines[0].UID != uid || !strings.Contains(m.rows.Quarantines[0].Reason, "too large") {
+		t.Errorf("the batch is %+v", m.rows)
 	}
 }

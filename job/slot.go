@@ -135,7 +135,7 @@ type Slot struct {
 // Same reports whether two rows record the same step of a slot: what tells, after
 // a write whose reply was lost, that the row is the one that was written.
 func (s *Slot) Same(o *Slot) bool {
-	return s.Key == o.Key && s.State == o.State && s.Attempt == o.Attempt &&
+	return s.Key == o.Key && s.Trigger == o.Trigger && s.CreatedAt == o.CreatedAt && s.State == o.State && s.Attempt == o.Attempt &&
 		s.Epoch == o.Epoch && s.Worker == o.Worker && s.Incarnation == o.Incarnation && s.FinishedAt == o.FinishedAt
 }
 

@@ -60,7 +60,7 @@ func (s *Shard) writeCreates(b *Batch, room int) {
 
 func (s *Shard) writeCreate(b *Batch, c *createState) {
 	j := c.job
-	j.EffectiveFrom = max(s.firedTo, s.watermark)
+	j.EffectiveFrom = max(s.firedTo, s.watermark, s.lastEnd)
 	j.ref = s.refs.add(j)
 	s.jobs[j.UID] = j
 	switch {
@@ -131,12 +131,14 @@ func (e Delete) apply(s *Shard) {
 		ended.EndedAt = at
 	}
 	if j := s.jobs[e.Job.UID]; j != nil {
+		ended.EndedAt = max(ended.EndedAt, j.last)
 		if j.EndedAt != 0 {
 			ended.EndedAt = j.EndedAt
 		}
 		s.endJob(j, ended.EndedAt)
 	}
 	s.noteEnd(ended.UID, ended.EndedAt)
+	s.lastEnd = max(s.lastEnd, ended.EndedAt)
 	s.pending.rows.Ends = append(s.pending.rows.Ends, store.JobEnd{UID: ended.UID, EndedAt: ended.EndedAt})
 	s.note(store.EventJobDeleted, ended.UID, 0, ended.ResourceName())
 	s.reads.endedJobs = append(s.reads.endedJobs, ended.UID)

@@ -48,7 +48,8 @@ func (e WaitingLoaded) apply(s *Shard) {
 			return
 		}
 		if slot := s.slots[w.Slot.Key]; slot != nil && slot.displaced {
-			return // it hasn't left memory yet: go on from here once it has
+			stats.paused = true // it hasn't left memory yet: go on from here once it has
+			return
 		}
 		stats.after = w.Row.Key
 		stats.rows = max(stats.rows-1, 1)
@@ -56,6 +57,7 @@ func (e WaitingLoaded) apply(s *Shard) {
 	}
 	if len(e.Slots) < e.Read.Limit {
 		stats.rows = stats.fresh // what was displaced too late to be read
+		stats.paused = stats.fresh > 0
 	}
 }
 
@@ -78,7 +80,7 @@ func (s *Shard) takeWaiting(w *store.BacklogSlot) *slotState {
 // room, and some are due.
 func (s *Shard) wantsWaiting(q *queue, p int32) bool {
 	stats := &q.waiting[p]
-	return !stats.reading && q.counts[p] < s.cfg.ReadyLimit/2 && stats.due(s.now)
+	return !stats.reading && !stats.paused && q.counts[p] < s.cfg.ReadyLimit/2 && stats.due(s.now)
 }
 
 // cancelWaiting cancels the waiting slots of a deleted job, page by page.

@@ -183,6 +183,9 @@ func (e Committed) apply(s *Shard) {
 		s.reloadGaps(e.Outcome.Gaps)
 	}
 	s.outbox = append(s.outbox, b.after...)
+	for _, q := range s.queues {
+		q.waiting[priorityLive].paused, q.waiting[priorityBackfill].paused = false, false
+	}
 	if b.opening {
 		s.opened = true
 	}

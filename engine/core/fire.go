@@ -56,6 +56,7 @@ func (s *Shard) fire(j *jobState) {
 		return
 	}
 	key := job.SlotKey{FireTime: j.next, UID: j.UID}
+	j.last = j.next
 	if s.slots[key] == nil {
 		s.make(j, key, job.TriggerSchedule)
 	}

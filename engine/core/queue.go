@@ -26,8 +26,9 @@ type backlogStats struct {
 	wakeAt  job.Instant      // no row wakes earlier; may be too early, never too late
 	reading bool
 
-	unwritten int // displaced slots whose rows aren't in the database yet
-	fresh     int // rows that the read under way can't see
+	unwritten int  // displaced slots whose rows aren't in the database yet
+	fresh     int  // rows that the read under way can't see
+	paused    bool // there is nothing to be read before the next batch is written
 }
 
 // due reports whether rows should come back to memory by now.

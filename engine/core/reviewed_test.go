@@ -340,3 +340,64 @@ func TestASilencedWorkerGetsNoRefund(t *testing.T) {
 		t.Error("a silenced worker takes attempts")
 	}
 }
+
+// A read of the backlog that can't see what was displaced, since that isn't written
+// yet, is not repeated before it is: it was, in a circle, for as long as the commit
+// of another shard took.
+func TestTheBacklogIsNotReadInACircle(t *testing.T) {
+	r := newRig(t)
+	r.cfg.ReadyLimit = 4
+	r.restart()
+	for i := range 12 {
+		r.create(r.newJob(fmt.Sprint("j", i), everySecond))
+	}
+	r.now = r.now.Add(1100 * time.Millisecond)
+	r.s.Step(r.now, Tick{}) // eight are displaced; nothing is written, as if another shard's batch were under way
+	r.workers.Join(WorkerKey{ID: "w", Incarnation: "1"}, []string{"h"}, 4, 4, r.now.Add(r.cfg.Lease))
+	for r.s.Dispatch("h") { // room in memory
+	}
+	reads := 0
+	for range 10 {
+		for _, read := range r.s.Reads() {
+			if read.Kind == ReadWaiting {
+				reads++
+			}
+			r.s.Step(r.now, r.answer(read))
+		}
+	}
+	if reads > 1 {
+		t.Fatalf("the backlog was read %d times although nothing had been written", reads)
+	}
+	for range 8 {
+		r.pump()
+		for _, a := range r.assigned() {
+			r.finish(a, job.OutcomeSucceeded)
+		}
+	}
+	r.wantStates("SUCCEEDED:12 ")
+}
+
+// A shard that is behind has fired more of some jobs than of others. A job that is
+// deleted then ends after its own newest slot, and a new job of its name begins after
+// that.
+func TestAJobEndsAfterItsNewestSlotOfAShardThatIsBehind(t *testing.T) {
+	r := newRig(t)
+	r.cfg.PendingLimit = 10
+	r.restart()
+	j := r.create(r.newJob("j", everySecond))
+	r.hold = true
+	r.now = r.now.Add(30 * time.Second)
+	r.step(Tick{})
+	r.step(Delete{Tag: 1, Job: j})
+	r.release()
+	next := r.create(r.newJob("j", everySecond))
+	end := r.jobs[j.UID].EndedAt
+	for key := range r.slots {
+		if key.UID == j.UID && key.FireTime > end {
+			t.Errorf("a slot at %s of a job that ended at %s", key.FireTime, end)
+		}
+	}
+	if begin := r.jobs[next.UID].EffectiveFrom; begin < end {
+		t.Errorf("the next job of the name begins at %s, before %s", begin, end)
+	}
+}

@@ -35,6 +35,7 @@ type Shard struct {
 	reads   readState
 	retain  retention
 
+	lastEnd    job.Instant // the latest end of a job: its name's next job begins after it
 	lastUnique job.Instant // the newest fire time with microseconds
 	eventSeq   int64
 	markedAt   job.Instant // when the watermark was last carried
@@ -53,6 +54,7 @@ type jobState struct {
 	ref        uint32
 	timer      wheel.Timer
 	next       job.Instant // what the timer is set to
+	last       job.Instant // the newest fire time that has its slot; a shard that is behind may have fired it before firedTo reaches it
 	live       bool        // fires by its schedule
 	open       int         // its slots in memory
 	held       bool        // a create that isn't durable yet

@@ -96,8 +96,7 @@ func (c *cluster) start() {
 	c.must(err)
 	cfg := engine.DefaultConfig("node", shards)
 	cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	// ReadyLimit stays as it is: a shard whose queue is full reads its backlog again and
-	// again while another shard's commit is repeated, and a bubble's time stands still.
+	cfg.Core.ReadyLimit = 2 + c.rnd.IntN(12)
 	cfg.Core.GapChunk, cfg.Core.PageLimit = 1+c.rnd.IntN(20), 2+c.rnd.IntN(10)
 	cfg.Core.OnceWindow, cfg.Core.OpenFromLag, cfg.Core.OpenFromEvery = 20*time.Second, 10*time.Second, time.Second
 	cfg.DrainTimeout = time.Second

@@ -121,6 +121,23 @@ var commitTests = map[string]func(*testing.T, *world){
 			t.Errorf("the slot became %v", got.State)
 		}
 	},
+	// A live slot whose writer was lost, and the same occurrence made up for: both are
+	// READY, and only one of them is stored.
+	"another idea of a slot that exists is reported as it stands": func(t *testing.T, w *world) {
+		j := w.recurring(1, "j")
+		w.create(j)
+		s := w.slot(&j, w.at)
+		w.insert(1, s)
+		made, later := s, s
+		made.Trigger = job.TriggerBackfill
+		later.CreatedAt++
+		for _, other := range []job.Slot{made, later} {
+			out := w.commit(1, store.ShardBatch{Slots: []job.Slot{other}})
+			if got := out.Slots[s.Key]; got.Trigger != s.Trigger || got.CreatedAt != s.CreatedAt {
+				t.Errorf("%+v met %+v", other, got)
+			}
+		}
+	},
 	"a slot changes only from what the writer names": func(t *testing.T, w *world) {
 		j := w.recurring(1, "j")
 		w.create(j)
