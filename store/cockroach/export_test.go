@@ -8,6 +8,3 @@ func DialectOf(answer string) (name string, version int, err error) {
 	d, err := dialectOf(answer)
 	return d.name, d.version, err
 }
-
-// Migrations of the newest schema.
-var MigrationFiles = migrations

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -19,12 +20,24 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
+// MigrationFiles are the steps of the schema, for those who check them.
+func MigrationFiles() fs.FS {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		panic("cockroach: the embedded folder is there: " + err.Error())
+	}
+	return files
+}
+
 // Migration is a step of the schema.
 type Migration struct {
 	Version int64
 	Name    string
 	Applied bool
 }
+
+// migrationLease is how long the lock of a migrator that was killed keeps others away.
+const migrationLease = 10 * time.Second
 
 // withMigrator runs fn with a migrator of a database. A lease in a table keeps a
 // second migrator away: CockroachDB has no advisory locks.
@@ -36,15 +49,12 @@ func withMigrator(ctx context.Context, url string, fn func(p *goose.Provider) er
 	defer pool.Close()
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	locker, err := lock.NewPostgresTableLocker()
+	locker, err := lock.NewPostgresTableLocker(lock.WithTableLeaseDuration(migrationLease), lock.WithTableHeartbeatInterval(migrationLease/5),
+		lock.WithTableLockTimeout(250*time.Millisecond, 240), lock.WithTableUnlockTimeout(250*time.Millisecond, 8))
 	if err != nil {
 		return fmt.Errorf("cockroach: migration lock: %w", err)
 	}
-	steps, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return fmt.Errorf("cockroach: migrations: %w", err)
-	}
-	p, err := goose.NewProvider(goose.DialectPostgres, db, steps, goose.WithLocker(locker))
+	p, err := goose.NewProvider(goose.DialectPostgres, db, MigrationFiles(), goose.WithLocker(locker))
 	if err != nil {
 		return fmt.Errorf("cockroach: migrations: %w", err)
 	}
@@ -93,7 +103,7 @@ var ErrSchema = errors.New("the database's schema is not up to date: run `carill
 // checkSchema refuses a schema that lacks a step. One that is newer is fine: steps
 // only ever add what an older program doesn't look at.
 func checkSchema(ctx context.Context, pool *pgxpool.Pool) error {
-	known, err := fs.Glob(migrations, "migrations/*.sql")
+	known, err := fs.Glob(MigrationFiles(), "*.sql")
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (s Statement) Commits() bool { return strings.EqualFold(s.SQL, "commit") }
 // Verdict says what becomes of a statement.
 type Verdict struct {
 	SQLState string // raise this error instead of running the statement
-	Done     bool   // a COMMIT: do it, and raise the error then; else it is rolled back
+	Done     bool   // run it, and raise the error then; else, if it is a COMMIT, roll back
 	Cut      bool   // end the connection: before the statement runs, or, if Done, after
 	// Hold lets the statement, and all that its client sends after it, wait for the
 	// channel to be closed.
@@ -215,9 +215,12 @@ func (l *link) forward(msg pgproto3.FrontendMessage) bool {
 // bind judges a prepared statement that is about to run.
 func (l *link) bind(m *pgproto3.Bind) bool {
 	v, ok := l.judge(l.names[m.PreparedStatement])
-	if !ok || v.Cut {
+	if !ok || v.Cut && !v.Done {
 		l.cut()
 		return false
+	}
+	if v.Cut {
+		l.swallowAnswer()
 	}
 	if v.SQLState != "" {
 		l.send(&pgproto3.Bind{DestinationPortal: m.DestinationPortal, PreparedStatement: raiseName(v.SQLState)})
@@ -241,9 +244,7 @@ func (l *link) query(m *pgproto3.Query) bool {
 	text := m.String
 	switch {
 	case v.Cut:
-		l.mu.Lock()
-		l.swallow = true
-		l.mu.Unlock()
+		l.swallowAnswer()
 	case v.SQLState != "" && v.Done:
 		text += "; " + raise(v.SQLState)
 	case v.SQLState != "" && l.isInTx() && !strings.HasPrefix(strings.ToLower(text), "begin"):
@@ -321,6 +322,12 @@ func (l *link) setWrote(on bool) {
 	defer l.proxy.mu.Unlock()
 	l.wrote = on
 	l.proxy.quiet.Broadcast()
+}
+
+func (l *link) swallowAnswer() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.swallow = true
 }
 
 func (l *link) isInTx() bool {
