@@ -43,6 +43,7 @@ check: $(TOOLS)/stamp ## Check what tests don't: fresh generated files, lint, fo
 	$(TOOLS)/staticcheck ./...
 	$(GO) mod verify
 	$(GO) mod tidy -diff
+	cd store/cockroach/parsecheck && $(GO) vet . && $(GO) test . && $(GO) mod tidy -diff
 
 .PHONY: generate
 generate: $(TOOLS)/stamp ## Generate the Go code and the OpenAPI file of the API.

@@ -35,6 +35,7 @@ var law = map[string]struct {
 	"store/cockroach": {ours: []string{"store", "store/storekit", "job", "shard"}, others: []string{"github.com/jackc/pgx/v5",
 		"github.com/cockroachdb/cockroach-go/v2", "github.com/pressly/goose/v3"}},
 	"store/cockroach/pgtest": {others: []string{"github.com/jackc/pgx/v5"}},
+	"store/storefault":       {ours: []string{"store", "job", "shard"}},
 	"coordinator":            {ours: []string{"shard"}},
 	"coordinator/solo":       {ours: []string{"coordinator", "shard"}},
 

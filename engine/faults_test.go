@@ -16,13 +16,22 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
+	"github.com/carillon-scheduler/carillon/store/storefault"
 )
+
+// refusals plans that the next calls of a method fail, without effect.
+func refusals(op storefault.Op, n int) storefault.Plan {
+	return storefault.Next(op, storefault.Repeat(storefault.Fault{Before: true}, n)...)
+}
+
+// refuse lets the next commits fail.
+func (r *rig) refuse(n int) { r.db.Use(refusals(storefault.Commit, n)) }
 
 // stall makes the next commits fail, with one of them under way: whatever is asked
 // for meanwhile gathers behind it.
 func (r *rig) stall(id shard.ID) {
 	r.t.Helper()
-	r.db.before.Store(3)
+	r.refuse(3)
 	filler := r.job("filler", cron("0 0 1 1 *"))
 	filler.Shard = id
 	go r.node.Create(r.t.Context(), filler)
@@ -88,7 +97,7 @@ func TestAWorkerBeforeTheFirstCommit(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		j := r.create(r.job("j", now))
 		r.stop()
-		r.begin(func(f *faulty) { f.before.Store(5) })
+		r.begin(refusals(storefault.Commit, 5))
 		synctest.Wait()
 		w := r.joinOf(1, job.OutcomeSucceeded)
 		w.beat(10 * time.Second)
@@ -101,7 +110,7 @@ func TestAWorkerBeforeTheFirstCommit(t *testing.T) {
 func TestAReconnectDoesNotInflateTheCredit(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.joinOf(1, job.OutcomeNone)
-		r.db.before.Store(3)
+		r.refuse(3)
 		go r.node.Create(t.Context(), r.job("a", now))
 		synctest.Wait()
 		w := r.joinOf(1, job.OutcomeNone)
@@ -143,7 +152,7 @@ func TestACancellationThatRacesAResultIsAnswered(t *testing.T) {
 func TestAReconnectAfterAnOutageKeepsTheAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		w := r.joinOf(1, job.OutcomeNone)
-		r.db.before.Store(25)
+		r.refuse(25)
 		j := r.job("a", now)
 		j.Timeout, j.Retry.MaxAttempts = 5*time.Second, 1
 		go r.node.Create(t.Context(), j)
@@ -168,7 +177,7 @@ func TestAFailedLoadIsRepeated(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		j := r.create(r.job("j", cron("* * * * * *")))
 		r.stop()
-		r.begin(func(f *faulty) { f.loads.Store(2*shards + 1) })
+		r.begin(refusals(storefault.Load, 2*shards+1))
 		w := r.join(job.OutcomeSucceeded)
 		w.beat(5 * time.Second)
 		if st, err := r.node.Stats(t.Context()); err != nil || st.Owned != shards {
@@ -242,7 +251,12 @@ func TestALongGapHoldsUpNoReads(t *testing.T) {
 		r.create(soon)
 		r.stop()
 		time.Sleep(24 * time.Hour)
-		r.begin(func(f *faulty) { f.slow = time.Second })
+		r.begin(func(op storefault.Op) (f storefault.Fault) {
+			if op == storefault.Commit {
+				f.Delay = time.Second
+			}
+			return f
+		})
 		w := r.join(job.OutcomeSucceeded)
 		w.beat(90 * time.Second)
 		gaps, err := r.db.GapsOf(t.Context(), 1)

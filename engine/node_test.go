@@ -23,46 +23,18 @@ import (
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
+	"github.com/carillon-scheduler/carillon/store/storefault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const shards = 4
 
-// faulty is a store whose commits and loads can be made to fail.
-type faulty struct {
-	*sqlite.DB
-	loads         atomic.Int32 // how many loads fail
-	before, after atomic.Int32 // how many commits fail without, and with effect
-	tries         atomic.Int32
-	slow          time.Duration // of every commit
-}
-
-func (f *faulty) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
-	f.tries.Add(1)
-	time.Sleep(f.slow) // of the bubble
-	if f.before.Add(-1) >= 0 {
-		return store.Outcome{}, fmt.Errorf("injected before: %w", store.ErrUnavailable)
-	}
-	out, err := f.DB.Commit(ctx, b)
-	if err == nil && f.after.Add(-1) >= 0 {
-		return store.Outcome{}, fmt.Errorf("injected after: %w", store.ErrUnavailable)
-	}
-	return out, err
-}
-
-func (f *faulty) Load(ctx context.Context, p shard.Proof) (store.Loaded, error) {
-	if f.loads.Add(-1) >= 0 {
-		return store.Loaded{}, fmt.Errorf("injected load: %w", store.ErrUnavailable)
-	}
-	return f.DB.Load(ctx, p)
-}
-
 // rig is a node on a database, in the time of a synctest bubble.
 type rig struct {
 	t    *testing.T
 	path string
-	db   *faulty
+	db   *storefault.Store
 	node *engine.Node
 	stop func()
 	uids byte
@@ -78,15 +50,15 @@ func newRig(t *testing.T) *rig {
 // all shards.
 func (r *rig) start() {
 	r.t.Helper()
-	r.begin(func(*faulty) {})
+	r.begin(nil)
 	time.Sleep(time.Second) // of the bubble
 	if st, err := r.node.Stats(r.t.Context()); err != nil || st.Owned != shards {
 		r.t.Fatalf("%+v, %v after a second", st, err)
 	}
 }
 
-// begin is start with a store that fails from the first, and without the wait.
-func (r *rig) begin(fail func(*faulty)) {
+// begin is start with a store that fails by a plan, and without the wait.
+func (r *rig) begin(plan storefault.Plan) {
 	r.t.Helper()
 	db, err := sqlite.Open(r.t.Context(), r.path)
 	r.must(err)
@@ -94,8 +66,7 @@ func (r *rig) begin(fail func(*faulty)) {
 	r.must(err)
 	rev, err := db.NextRevision(r.t.Context())
 	r.must(err)
-	r.db = &faulty{DB: db}
-	fail(r.db)
+	r.db = storefault.Wrap(db, plan)
 	cfg := engine.DefaultConfig("test", shards)
 	cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	r.node = engine.New(cfg, r.db, solo.New(shards, rev))
@@ -312,15 +283,15 @@ func TestDowntimes(t *testing.T) {
 // While the database can't be reached nothing is acknowledged; what was asked for
 // meanwhile is done once it is back, once.
 func TestCommitsAreRepeatedUntilTheirFateIsKnown(t *testing.T) {
-	for name, fail := range map[string]func(*faulty){
-		"without effect":        func(f *faulty) { f.before.Store(5) },
-		"with effect":           func(f *faulty) { f.after.Store(1) },
-		"with effect, for long": func(f *faulty) { f.after.Store(5) },
+	for name, faults := range map[string][]storefault.Fault{
+		"without effect":        storefault.Repeat(storefault.Fault{Before: true}, 5),
+		"with effect":           {{After: true}},
+		"with effect, for long": storefault.Repeat(storefault.Fault{After: true}, 5),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				w := r.join(job.OutcomeSucceeded)
-				fail(r.db)
+				r.db.Use(storefault.Next(storefault.Commit, faults...))
 				j := r.create(r.job("now", job.Schedule{Kind: job.KindImmediate}))
 				every := r.create(r.job("every", cron("* * * * * *")))
 				w.beat(10 * time.Second)

@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
+	"github.com/carillon-scheduler/carillon/store/storefault"
 )
 
 const shards = 4
@@ -56,22 +57,13 @@ type cluster struct {
 	effects []checker.Effect
 }
 
-// flaky is a store whose commits fail at random, with or without effect.
-type flaky struct {
-	*sqlite.DB
-	c *cluster
-}
-
-func (f flaky) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
-	fate := f.c.rnd.IntN(20)
-	if fate == 0 && !f.c.calm.Load() {
-		return store.Outcome{}, fmt.Errorf("injected before: %w", store.ErrUnavailable)
+// flaky plans that commits fail at random, with or without effect.
+func (c *cluster) flaky(op storefault.Op) storefault.Fault {
+	if op != storefault.Commit || c.calm.Load() {
+		return storefault.Fault{}
 	}
-	out, err := f.DB.Commit(ctx, b)
-	if err == nil && fate == 1 && !f.c.calm.Load() {
-		return store.Outcome{}, fmt.Errorf("injected after: %w", store.ErrUnavailable)
-	}
-	return out, err
+	fate := c.rnd.IntN(20)
+	return storefault.Fault{Before: fate == 0, After: fate == 1}
 }
 
 func (c *cluster) must(err error) {
@@ -100,7 +92,7 @@ func (c *cluster) start() {
 	cfg.Core.GapChunk, cfg.Core.PageLimit = 1+c.rnd.IntN(20), 2+c.rnd.IntN(10)
 	cfg.Core.OnceWindow, cfg.Core.OpenFromLag, cfg.Core.OpenFromEvery = 20*time.Second, 10*time.Second, time.Second
 	cfg.DrainTimeout = time.Second
-	node := engine.New(cfg, flaky{db, c}, solo.New(shards, rev))
+	node := engine.New(cfg, storefault.Wrap(db, c.flaky), solo.New(shards, rev))
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan error, 1)
 	go func() { end <- node.Run(ctx) }()

@@ -53,6 +53,15 @@ func TestCockroachDBParsesEveryStatement(t *testing.T) {
 	}
 }
 
+// The parser is a real one.
+func TestTheParserRefuses(t *testing.T) {
+	for _, sql := range []string{`SELECT FROM WHERE`, `INSERT INTO jobs (shard) VALUES (1) ON CONFLICT DO UPDATE`, `LOCK TABLE jobs`} {
+		if _, err := parser.Parse(sql); err == nil {
+			t.Errorf("%s was parsed", sql)
+		}
+	}
+}
+
 // avoided is what one of the two databases lacks, or does otherwise, or does badly.
 var avoided = map[string]*regexp.Regexp{
 	"advisory locks":             regexp.MustCompile(`(?i)advisory`),
