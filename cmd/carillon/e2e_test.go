@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -68,6 +69,7 @@ func runWorker(address string) int {
 		return 1
 	}
 	worker.Handle(w, "echo", func(context.Context, *worker.Task[json.RawMessage]) error { return nil })
+	worker.Handle(w, "noted", noteEffects)
 	worker.Handle(w, "slow", func(ctx context.Context, task *worker.Task[struct{ Seconds float64 }]) error {
 		select {
 		case <-time.After(time.Duration(task.Args.Seconds * float64(time.Second))):
@@ -85,18 +87,36 @@ func runWorker(address string) int {
 	return 0
 }
 
+// logBuffer is written by a process and read by its test.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
 // process is a child that dies with its test.
 type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	logs *bytes.Buffer
+	logs *logBuffer
 	once sync.Once
 	err  error
 }
 
 func launch(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{t: t, cmd: cmd, logs: &bytes.Buffer{}}
+	p := &process{t: t, cmd: cmd, logs: &logBuffer{}}
 	cmd.Stderr = p.logs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -122,9 +142,11 @@ func (p *process) kill(sig syscall.Signal) error {
 	return p.err
 }
 
-// dev is `carillon dev` with clients.
+// dev is `carillon dev`, or `carillon server`, with clients.
 type dev struct {
 	*process
+	args             []string // of the command
+	env              []string
 	data, grpc, http string
 	jobs             carillonv1.JobServiceClient
 	slots            carillonv1.SlotServiceClient
@@ -143,7 +165,14 @@ func freePort(t *testing.T) string {
 
 func startDev(t *testing.T, env ...string) *dev {
 	t.Helper()
-	d := &dev{data: t.TempDir(), grpc: freePort(t), http: freePort(t)}
+	data := t.TempDir()
+	return startNode(t, data, []string{"dev", "--data", data}, env...)
+}
+
+// startNode starts a node by its command.
+func startNode(t *testing.T, data string, args []string, env ...string) *dev {
+	t.Helper()
+	d := &dev{data: data, args: args, env: env, grpc: freePort(t), http: freePort(t)}
 	conn, err := grpc.NewClient(d.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 100 * time.Millisecond}),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
@@ -152,15 +181,15 @@ func startDev(t *testing.T, env ...string) *dev {
 	}
 	t.Cleanup(func() { conn.Close() })
 	d.jobs, d.slots, d.handlers = carillonv1.NewJobServiceClient(conn), carillonv1.NewSlotServiceClient(conn), carillonv1.NewHandlerServiceClient(conn)
-	d.start(t, env...)
+	d.start(t)
 	return d
 }
 
 // start starts the server, again on the same data and ports.
-func (d *dev) start(t *testing.T, env ...string) {
+func (d *dev) start(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command(binary, "dev", "--data", d.data, "--grpc", d.grpc, "--http", d.http)
-	cmd.Env = append(os.Environ(), env...)
+	cmd := exec.Command(binary, append(slices.Clone(d.args), "--grpc", d.grpc, "--http", d.http)...)
+	cmd.Env = append(os.Environ(), d.env...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -171,10 +200,10 @@ func (d *dev) start(t *testing.T, env ...string) {
 	}
 }
 
-func (d *dev) startWorker(id string) *process {
+func (d *dev) startWorker(id string, env ...string) *process {
 	d.t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), workerEnv+"="+d.grpc, "CARILLON_TEST_WORKER_ID="+id)
+	cmd.Env = append(append(os.Environ(), workerEnv+"="+d.grpc, "CARILLON_TEST_WORKER_ID="+id), env...)
 	return launch(d.t, cmd)
 }
 
@@ -456,7 +485,8 @@ func TestTheServersTimeZoneMeansNothing(t *testing.T) {
 			t.Errorf("%s: next at %s, %s", zone, next, job.GetScheduleDescription())
 		}
 		d.kill(syscall.SIGKILL)
-		d.start(t, "TZ=UTC")
+		d.env = []string{"TZ=UTC"}
+		d.start(t)
 		if slots := d.all(job.GetName()); len(slots) > 0 {
 			t.Errorf("%s: slots %v", zone, slots)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -347,4 +348,46 @@ func TestRivals(t *testing.T) {
 		}
 		seen[e] = true
 	}
+}
+
+// The same contract on a real CockroachDB, where one is at hand:
+// CARILLON_TEST_COCKROACH_URL names it, as a user who may make databases. Each test
+// has a database of its own, which is dropped afterwards.
+func TestStoreOnCockroachDB(t *testing.T) {
+	base := os.Getenv("CARILLON_TEST_COCKROACH_URL")
+	if base == "" {
+		t.Skip("CARILLON_TEST_COCKROACH_URL is not set; what CockroachDB does otherwise is played by a proxy")
+	}
+	n := 0
+	storetest.Run(t, func(t *testing.T) store.Store {
+		n++
+		return open(t, cockroach.Config{URL: cockroachDatabase(t, base, fmt.Sprintf("carillon_test_%d_%d", os.Getpid(), n))})
+	})
+}
+
+// cockroachDatabase makes a migrated database on the server of a URL.
+func cockroachDatabase(t *testing.T, base, name string) string {
+	t.Helper()
+	conn := connect(t, base)
+	exec(t, conn, "CREATE DATABASE "+name)
+	t.Cleanup(func() {
+		conn, err := pgx.Connect(context.Background(), base)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close(context.Background())
+		if _, err := conn.Exec(context.Background(), "DROP DATABASE "+name); err != nil {
+			t.Error(err)
+		}
+	})
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	if err := cockroach.Migrate(t.Context(), u.String()); err != nil {
+		t.Fatal(err)
+	}
+	return u.String()
 }

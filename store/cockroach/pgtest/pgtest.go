@@ -1,6 +1,7 @@
 // Package pgtest starts a throwaway PostgreSQL for tests, from the installed
 // binaries: one server for a test binary, on a private socket, without network and
-// without durability, and one database for each test.
+// without durability, and one database for each test. A durable one can be treated
+// badly: its processes killed, stopped and started again.
 package pgtest
 
 import (
@@ -24,16 +25,24 @@ var ErrMissing = errors.New("PostgreSQL is not installed: run `apt-get install p
 
 // Server is a running server.
 type Server struct {
-	dir  string
-	cmd  *exec.Cmd
-	user string
-	last int
+	dir     string
+	bin     string
+	durable bool
+	cmd     *exec.Cmd
+	user    string
+	last    int
 }
 
 const startTimeout = 20 * time.Second
 
 // Start starts a server. Stop ends it and removes its files.
-func Start(ctx context.Context) (*Server, error) {
+func Start(ctx context.Context) (*Server, error) { return start(ctx, false) }
+
+// StartDurable starts a server that keeps what it has committed when its processes are
+// killed.
+func StartDurable(ctx context.Context) (*Server, error) { return start(ctx, true) }
+
+func start(ctx context.Context, durable bool) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
@@ -42,7 +51,7 @@ func Start(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{dir: dir, user: "carillon"}
+	s := &Server{dir: dir, bin: bin, durable: durable, user: "carillon"}
 	cred, err := credential(dir)
 	if err != nil {
 		return nil, errors.Join(err, s.Stop())
@@ -53,23 +62,95 @@ func Start(ctx context.Context) (*Server, error) {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("initdb: %w\n%s", err, out), s.Stop())
 	}
-	s.cmd = exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-F", "-c", "listen_addresses=", "-c", "synchronous_commit=off",
-		"-c", "full_page_writes=off", "-c", "max_connections=200", "-c", "deadlock_timeout=100ms")
-	s.cmd.SysProcAttr, s.cmd.Dir = cred, dir
-	logs, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		return nil, errors.Join(err, s.Stop())
-	}
-	defer logs.Close()
-	s.cmd.Stdout, s.cmd.Stderr = logs, logs
-	if err := s.cmd.Start(); err != nil {
-		s.cmd = nil
-		return nil, errors.Join(err, s.Stop())
-	}
-	if err := s.await(ctx); err != nil {
+	if err := s.run(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
+}
+
+// run starts the server on its data and waits until it takes connections.
+func (s *Server) run(ctx context.Context) error {
+	args := []string{"-D", filepath.Join(s.dir, "data"), "-k", s.dir, "-F", "-c", "listen_addresses=", "-c", "max_connections=200", "-c", "deadlock_timeout=100ms"}
+	if !s.durable { // -F leaves the disk to the operating system, which nobody kills
+		args = append(args, "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+	}
+	cred, err := credential(s.dir)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), args...)
+	cmd.SysProcAttr, cmd.Dir = cred, s.dir
+	logs, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer logs.Close()
+	cmd.Stdout, cmd.Stderr = logs, logs
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.cmd = cmd
+	return s.await(ctx)
+}
+
+// RestartImmediate ends the server without any clean-up, as `pg_ctl restart -m
+// immediate` does, and starts it again.
+func (s *Server) RestartImmediate(ctx context.Context) error {
+	if err := s.cmd.Process.Signal(syscall.SIGQUIT); err != nil {
+		return err
+	}
+	_ = s.cmd.Wait() // its exit code says only that it was told to
+	return s.run(ctx)
+}
+
+// KillBackend kills one of the processes that serve a connection with SIGKILL. The
+// server then ends all of them and recovers.
+func (s *Server) KillBackend(ctx context.Context, application string) error {
+	conn, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) // it is lost by what follows
+	var pid int
+	err = conn.QueryRow(ctx, `SELECT pid FROM pg_stat_activity WHERE application_name = $1 ORDER BY query_start DESC LIMIT 1`, application).Scan(&pid)
+	if err != nil {
+		return fmt.Errorf("find a backend of %s: %w", application, err)
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// Pause stops all processes of the server where they are; Resume lets them go on.
+func (s *Server) Pause() error { return s.signalAll(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (s *Server) Resume() error { return s.signalAll(syscall.SIGCONT) }
+
+// signalAll sends a signal to the server and its children.
+func (s *Server) signalAll(sig syscall.Signal) error {
+	main := s.cmd.Process.Pid
+	if err := syscall.Kill(main, sig); err != nil {
+		return err
+	}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return err
+	}
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		// pid (name) state parent …; the name may hold anything but the last ')'.
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		if len(fields) < 2 || fields[1] != strconv.Itoa(main) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err == nil {
+			_ = syscall.Kill(pid, sig) // it may have ended
+		}
+	}
+	return nil
 }
 
 // await waits until the server takes connections.
@@ -115,6 +196,7 @@ func (s *Server) NewDatabase(ctx context.Context, template string) (string, erro
 func (s *Server) Stop() error {
 	var err error
 	if s.cmd != nil {
+		_ = s.Resume() // a server that is paused hears nothing
 		// SIGQUIT is the immediate shutdown: there is nothing to keep.
 		err = s.cmd.Process.Signal(syscall.SIGQUIT)
 		_ = s.cmd.Wait() // its exit code says only that it was told to
