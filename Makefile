@@ -65,6 +65,11 @@ histories: ## Test a shard against many random histories (SEEDS=10000).
 	CARILLON_HISTORY_SEEDS=$(SEEDS) $(GO) test -run TestRandomHistories -timeout 60m ./engine/core
 SEEDS ?= 10000
 
+.PHONY: faults
+faults: ## Treat a server's database badly, for longer than make test does (FAULT_SECONDS=60).
+	CARILLON_FAULT_SECONDS=$(FAULT_SECONDS) $(GO) test -count 1 -timeout 20m -run 'TestADatabaseThatIsTreatedBadly|TestAFullDisk' -v ./cmd/carillon
+FAULT_SECONDS ?= 60
+
 .PHONY: clean
 clean: ## Remove what was built.
 	rm -rf $(BIN) $(TOOLS)

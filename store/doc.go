@@ -1,5 +1,5 @@
-// Package store is the contract of durable state: what an adapter (store/sqlite
-// now) keeps, under which proof, and what every other package may rely on.
+// Package store is the contract of durable state: what an adapter keeps, under which
+// proof, and what every other package may rely on.
 //
 // # Invariants
 //
@@ -18,6 +18,8 @@
 //   - The watermark of a shard never falls.
 //   - Every slot that is not final is found by scanning the slots from the
 //     shard's open-from instant, or in the backlog.
+//   - What was due before a shard's retained-from instant may have been deleted. That
+//     instant never falls, and never passes the cursor of an open gap.
 //   - An acknowledged write survives a crash of the process and of the machine.
 //
 // # Failure table

@@ -14,7 +14,10 @@ import (
 )
 
 // allowedSkips are the reasons for which a test may skip under CI.
-var allowedSkips = []string{}
+var allowedSkips = []string{
+	"CARILLON_TEST_COCKROACH_URL is not set", // no CockroachDB is at hand; a proxy plays it
+	"only root may mount a small disk",       // the store's own test fills a file
+}
 
 // event is a line of `go test -json`.
 type event struct {
