@@ -391,3 +391,53 @@ func cockroachDatabase(t *testing.T, base, name string) string {
 	}
 	return u.String()
 }
+
+// Every connection has its timeouts, and the settings that keep plans steady.
+func TestEveryConnectionIsBounded(t *testing.T) {
+	db, _, _ := fresh(t)
+	for name, want := range map[string]string{
+		"statement_timeout": "8s", "lock_timeout": "3s", "idle_in_transaction_session_timeout": "5s", "timezone": "UTC",
+		"application_name": "carillon", "plan_cache_mode": "force_custom_plan", "enable_seqscan": "off",
+	} {
+		owner, reader, err := db.Settings(t.Context(), name)
+		if err != nil || owner != want || reader != want {
+			t.Errorf("%s is %s and %s, %v; want %s", name, owner, reader, err, want)
+		}
+	}
+}
+
+// A flood of people's lists, none of which comes to an end, delays no commit and no
+// load.
+func TestAFloodOfListsDelaysNoCommit(t *testing.T) {
+	p, db, owned := proxied(t)
+	hold := make(chan struct{})
+	held := make(chan struct{}, 100)
+	p.Judge(func(s pgtest.Statement) pgtest.Verdict {
+		if s.SQL != cockroach.Statements()["listJobs"] {
+			return pgtest.Verdict{}
+		}
+		held <- struct{}{}
+		return pgtest.Verdict{Hold: hold}
+	})
+	var lists sync.WaitGroup
+	for range 50 {
+		lists.Go(func() {
+			if _, _, err := db.Jobs(t.Context(), store.JobsPage{Namespace: "d", Limit: 10}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 8 { // all connections for questions are taken
+		<-held
+	}
+	for n := byte(1); n < 20; n++ {
+		if _, err := db.Commit(t.Context(), batch(store.ShardBatch{Proof: owned.Proof, Creates: []store.Create{{Job: everyMinute(n)}}})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l, err := db.Load(t.Context(), owned.Proof); err != nil || len(l.Recurring) != 19 {
+		t.Errorf("loaded %d, %v", len(l.Recurring), err)
+	}
+	close(hold)
+	lists.Wait()
+}

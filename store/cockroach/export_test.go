@@ -1,7 +1,18 @@
 package cockroach
 
+import (
+	"context"
+	"errors"
+)
+
 // SessionStatements are what runs on every new connection to PostgreSQL.
 func SessionStatements() []string { return postgres(minPostgres).session }
+
+// Settings reads a setting of the connections of both pools.
+func (db *DB) Settings(ctx context.Context, name string) (owner, reader string, err error) {
+	err = errors.Join(db.owner.QueryRow(ctx, "SHOW "+name).Scan(&owner), db.reader.QueryRow(ctx, "SHOW "+name).Scan(&reader))
+	return owner, reader, err
+}
 
 // DialectOf names what a server that answers to version() so is taken for.
 func DialectOf(answer string) (name string, version int, err error) {
