@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -294,8 +297,20 @@ func (c *client) printJob(w io.Writer, j *carillonv1.Job) error {
 	for _, warning := range j.GetWarnings() {
 		rows = append(rows, []string{"warning", warning})
 	}
+	if labels := j.GetLabels(); len(labels) > 0 {
+		rows = append(rows, []string{"labels", joinLabels(labels)})
+	}
 	if q := j.GetQuarantineReason(); q != "" {
 		rows = append(rows, []string{"set aside", q})
 	}
 	return fields(w, rows)
+}
+
+// joinLabels writes labels in the order of their keys.
+func joinLabels(labels map[string]string) string {
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		pairs = append(pairs, key+"="+labels[key])
+	}
+	return strings.Join(pairs, ", ")
 }

@@ -20,6 +20,7 @@ import (
 // nodeFlags are what `dev` and `server` have in common.
 type nodeFlags struct {
 	grpc, http, logLevel                     string
+	elsewhere                                string // what to do to listen elsewhere; empty: nothing
 	retention, deadRetention, eventRetention time.Duration
 }
 
@@ -65,22 +66,22 @@ func (l listeners) Close() error { return errors.Join(l.grpc.Close(), l.http.Clo
 // listen opens both ports. Nobody has to say who he is, so they must not be reachable
 // from elsewhere, unless that is asked for.
 func (f *nodeFlags) listen(anywhere bool) (l listeners, err error) {
-	if l.grpc, err = listenOn("--grpc", f.grpc, anywhere); err != nil {
+	if l.grpc, err = listenOn("--grpc", f.grpc, anywhere, f.elsewhere); err != nil {
 		return l, err
 	}
-	if l.http, err = listenOn("--http", f.http, anywhere); err != nil {
+	if l.http, err = listenOn("--http", f.http, anywhere, f.elsewhere); err != nil {
 		return l, errors.Join(err, l.grpc.Close())
 	}
 	return l, nil
 }
 
-func listenOn(flag, address string, anywhere bool) (net.Listener, error) {
+func listenOn(flag, address string, anywhere bool, elsewhere string) (net.Listener, error) {
 	addr, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		return nil, invalidInput("%s: %w", flag, err)
 	}
 	if !anywhere && !addr.IP.IsLoopback() {
-		return nil, invalidInput("%s must be a loopback address, is %s: there is no authentication yet", flag, address)
+		return nil, invalidInput("%s must be a loopback address, is %s: there is no authentication yet%s", flag, address, elsewhere)
 	}
 	l, err := net.ListenTCP("tcp", addr)
 	if err != nil {

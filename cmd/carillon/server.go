@@ -24,7 +24,7 @@ type serverFlags struct {
 }
 
 func newServer() *cobra.Command {
-	var f serverFlags
+	f := serverFlags{nodeFlags: nodeFlags{elsewhere: " (--insecure-listen lets it all the same)"}}
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a node on a database of its own choice",
