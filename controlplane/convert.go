@@ -41,7 +41,7 @@ func jobMessage(j *job.Job, now job.Instant) *carillonv1.Job {
 	switch {
 	case j.EndedAt != 0:
 		m.State = carillonv1.JobState_JOB_STATE_DELETED
-		if endedByItself(j) {
+		if j.EndedByItself {
 			m.State = carillonv1.JobState_JOB_STATE_COMPLETED
 		}
 		m.NextFireTime = nil
@@ -54,16 +54,6 @@ func jobMessage(j *job.Job, now job.Instant) *carillonv1.Job {
 		m.State = carillonv1.JobState_JOB_STATE_ACTIVE
 	}
 	return m
-}
-
-// endedByItself reports whether a job fired its only time, and lost its name some
-// time after that, rather than being deleted.
-func endedByItself(j *job.Job) bool {
-	due := j.CreatedAt
-	if j.Schedule.Kind == job.KindOnce {
-		due = j.Schedule.At
-	}
-	return !j.Schedule.Kind.Recurring() && j.EndedAt.Sub(due) >= core.DefaultNameRetention
 }
 
 // describe fills in the plain words of the schedule and returns the next fire

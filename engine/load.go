@@ -188,6 +188,15 @@ func (l *loop) read(ctx context.Context, j readJob) {
 			})
 			return
 		}
+		if j.read.Kind >= core.ReadOldSlots && !j.inboxes {
+			l.cfg.Log.Warn("a read of the retention failed; it comes again", "shard", j.proof.Shard, "kind", j.read.Kind, "error", err)
+			_ = l.node.post(ctx, func(l *loop) {
+				if l.shards[j.proof.Shard] == j.shard {
+					l.step(j.shard, core.RetainFailed{Read: j.read})
+				}
+			})
+			return
+		}
 		l.cfg.Log.Error("a read failed; it is tried again", "shard", j.proof.Shard, "kind", j.read.Kind, "error", err)
 		select {
 		case <-time.After(backoff):

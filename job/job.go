@@ -67,6 +67,7 @@ type Job struct {
 	CreatedAt     Instant
 	EffectiveFrom Instant // the schedule counts after this instant
 	EndedAt       Instant // the job owns no fire time after it; zero while it lives
+	EndedByItself bool    // it fired for the only time, rather than being deleted
 	RequestID     string  // empty if none was given
 	RequestHash   string
 	Labels        map[string]string // nil if there are none

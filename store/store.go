@@ -185,8 +185,9 @@ type Create struct {
 
 // JobEnd ends a live job.
 type JobEnd struct {
-	UID     job.UID
-	EndedAt job.Instant
+	UID      job.UID
+	EndedAt  job.Instant
+	ByItself bool // it had fired for the only time, long ago
 }
 
 // JobQuarantine sets a job aside.
@@ -422,6 +423,12 @@ type EndedJob struct {
 	At  job.Instant
 }
 
+// DoneJob is a job that fires once.
+type DoneJob struct {
+	EndedJob
+	Done bool
+}
+
 // Loader reads what an owner needs. Every read first sees the owner's epoch and
 // fails with a *FencedError otherwise.
 type Loader interface {
@@ -446,10 +453,11 @@ type Loader interface {
 	// Oldest finds the oldest request and the oldest event that are not older than
 	// those of from; zero: there is none. The other fields stay empty.
 	Oldest(ctx context.Context, p shard.Proof, from Old) (Old, error)
-	// DoneJobs reads jobs that fire once, that live, whose instant (their fire time,
-	// or their creation if they are immediate) lies in the query's range, and none of
-	// whose slots is open or dead: the jobs that ended by themselves.
-	DoneJobs(ctx context.Context, p shard.Proof, q EndedQuery) ([]EndedJob, error)
+	// DoneJobs reads jobs that fire once, that live, that were not set aside, and whose
+	// instant (their fire time, or their creation if they are immediate) lies in the
+	// query's range. Done are those that have ended by themselves: none of their slots
+	// is open or dead, or has finished at the end of the range or later.
+	DoneJobs(ctx context.Context, p shard.Proof, q EndedQuery) ([]DoneJob, error)
 }
 
 // Inbox takes jobs without being their shards' owner.

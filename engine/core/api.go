@@ -202,6 +202,12 @@ func (s *Shard) writeTriggers(b *Batch) {
 			key.FireTime = s.unique()
 		}
 		t.slot = s.make(j, key, job.TriggerManual)
+		if s.reads.open > 0 {
+			if s.reads.triggered == nil {
+				s.reads.triggered = map[job.UID]bool{}
+			}
+			s.reads.triggered[j.UID] = true
+		}
 		if t.event.RequestID != "" {
 			b.Rows.Requests = append(b.Rows.Requests, store.Request{
 				Namespace: j.Namespace, RequestID: t.event.RequestID, Hash: t.event.Hash, Key: t.slot.row.Key,

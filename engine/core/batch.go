@@ -39,7 +39,8 @@ func (s *Shard) Fault() error { return s.fault }
 func (s *Shard) HasPending() bool {
 	p := &s.pending
 	return p.opening || len(p.dirty) > 0 || len(p.creates) > 0 || len(p.triggers) > 0 || len(p.replies) > 0 ||
-		len(p.messages) > 0 || len(p.adopted) > 0 || p.rows.Rows() > 0 || s.opened && s.hasGapWork()
+		len(p.messages) > 0 || len(p.adopted) > 0 || p.rows.Rows() > 0 || s.opened && s.hasGapWork() ||
+		len(s.retain.expired.slots)+len(s.retain.expired.jobs) > 0
 }
 
 // watermarkDue reports whether the shard should prove that it lives. A little
@@ -68,6 +69,7 @@ func (s *Shard) Ready(now job.Instant, room int) *Batch {
 	if s.opened {
 		s.fillGaps(b, room)
 	}
+	s.writePrunes(b, room)
 	s.writeWatermark(b)
 	if len(s.pending.dirty) == 0 {
 		b.Rows.InboxDels, s.pending.adopted = s.pending.adopted, nil

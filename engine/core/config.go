@@ -50,9 +50,6 @@ type Config struct {
 	Random func() float64
 }
 
-// DefaultNameRetention is how long a job that ended by itself keeps its name.
-const DefaultNameRetention = 24 * time.Hour
-
 // DefaultConfig returns the values that the documentation names.
 func DefaultConfig(random func() float64) Config {
 	return Config{
@@ -72,7 +69,7 @@ func DefaultConfig(random func() float64) Config {
 		Retention:      7 * 24 * time.Hour,
 		DeadRetention:  30 * 24 * time.Hour,
 		EventRetention: 30 * 24 * time.Hour,
-		NameRetention:  DefaultNameRetention,
+		NameRetention:  24 * time.Hour,
 		PassEvery:      time.Minute,
 		FullPassEvery:  time.Hour,
 		Random:         random,

@@ -54,12 +54,14 @@ type readState struct {
 	// before: what comes back from a read may not know of it.
 	ended, endedBefore map[job.UID]job.Instant
 	endedFrom          job.Instant
-	open               int // reads that aren't answered yet
+	triggered          map[job.UID]bool // jobs of which slots were made since the reads under way were asked for
+	open               int              // reads that aren't answered yet
 }
 
 // Reads returns what the shard wants to read now. Every read is answered by one
-// event, or the shard is thrown away. It returns nothing while a batch is under
-// way: a read must see it.
+// event, or the shard is thrown away. It returns nothing while a batch is under way:
+// a read must see every batch that was written before it was asked for. Those that
+// come later it may see or not.
 func (s *Shard) Reads() []Read {
 	if s.inflight != nil || !s.opened {
 		return nil
@@ -100,6 +102,9 @@ func (s *Shard) Reads() []Read {
 			s.reads.asked[key] = true
 			reads = append(reads, Read{Kind: ReadSlot, Key: key})
 		}
+	}
+	if s.reads.open == 0 {
+		s.reads.triggered = nil
 	}
 	reads = append(reads, s.retainReads()...)
 	s.reads.open += len(reads)

@@ -9,46 +9,76 @@ import (
 )
 
 // retention deletes what need not be kept any longer, and ends the jobs that have
-// ended by themselves, so that their names are free. It walks in passes, one read
-// each time that the watermark is due, so that it never competes with live work.
+// ended by themselves, so that their names are free. Four walks do it, one read at a
+// time, in turns: none of them holds up another one, or live work.
 //
-// A pass goes over the slots that were due before a line: old enough, and older than
-// whatever a gap may still make. Final slots go by when they finished, not by when
-// they were due: what was made up for late is kept as long as everything else. A
-// full pass sees all slots below the line, and so knows which jobs still have some;
-// those between go on where the last one ended.
+//	slots    over the slots that were due before a line
+//	ended    over the jobs that ended long ago; follows a full walk over the slots
+//	done     over the jobs that fire once and have
+//	oldest   over requests and events, the oldest first
+//
+// The line is old enough, and older than whatever a gap may still make. Final slots go
+// by when they finished, not by when they were due: what was made up for late is kept
+// as long as everything else. A full walk begins at the oldest slot, and so knows which
+// jobs still have some; those between go on where the last one ended.
 type retention struct {
-	next    job.Instant // when the next pass begins
-	full    job.Instant // when it is a full one
+	walks   [4]walk
+	turn    int
 	stepped job.Instant // when it was last read for
-	line    job.Instant // of the newest pass
+	reading bool
+	full    job.Instant // when the next walk over the slots is a full one
+
+	line    job.Instant
+	after   job.SlotKey
+	isFull  bool                 // the walk over the slots that is under way, or was the last
+	kept    map[job.UID]struct{} // jobs of slots that stay; nil if they are too many, or not known
+	holds   map[job.UID]struct{} // what the last full walk kept, for the walk over the ended jobs
+	ended   store.EndedQuery
 	done    store.EndedQuery
-	oldest  store.Old // nothing of the kind is older
-	pass    *pass
+	oldest  store.Old
+	expired prunes
 }
 
-// pass is one walk of the retention.
-type pass struct {
-	phase   ReadKind
-	full    bool
-	after   job.SlotKey
-	ended   store.EndedQuery
-	kept    map[job.UID]struct{} // jobs of slots that stay; nil if there are too many
-	reading bool
+// walk is whether and when one of the four goes on.
+type walk struct {
+	kind   ReadKind
+	active bool
+	next   job.Instant // when it begins again
+}
+
+// The walks by their places.
+const (
+	walkSlots = iota
+	walkEnded
+	walkDone
+	walkOldest
+)
+
+// prunes wait for room in a batch.
+type prunes struct {
+	slots []store.SlotPrune
+	jobs  []job.UID
 }
 
 const (
-	// maxKept bounds what a full pass remembers. Beyond it, no job goes in that pass.
+	// maxKept bounds what a full walk remembers. Beyond it, no job goes that hour.
 	maxKept = 100_000
+	// stepPause is the least time from one read to the next.
+	stepPause = 200 * time.Millisecond
 	// passSpread keeps the shards of a node from beginning all at once.
 	passSpread = time.Second
 )
 
-// startRetention sets when the first pass begins.
+// startRetention sets when the walks begin.
 func (s *Shard) startRetention(retainedFrom job.Instant) {
-	s.retain.line = retainedFrom
-	s.retain.next = s.now.Add(s.cfg.PassEvery + time.Duration(s.proof.Shard%60)*passSpread)
-	s.retain.full = s.retain.next
+	r := &s.retain
+	r.line = retainedFrom
+	first := s.now.Add(s.cfg.PassEvery + time.Duration(s.proof.Shard%60)*passSpread)
+	r.full = first
+	for i, kind := range []ReadKind{ReadOldSlots, ReadEndedJobs, ReadDoneJobs, ReadOldest} {
+		r.walks[i] = walk{kind: kind, next: first}
+	}
+	r.walks[walkEnded].next = job.MaxInstant // it follows a full walk over the slots
 }
 
 // settled is the instant before which nothing is owed any more.
@@ -60,59 +90,100 @@ func (s *Shard) settled() job.Instant {
 	return at
 }
 
-// retainReads asks for what the pass looks at next.
+// retainWake is when the retention wants to go on.
+func (s *Shard) retainWake() job.Instant {
+	r := &s.retain
+	wake := job.MaxInstant
+	if r.reading {
+		return wake
+	}
+	for _, w := range r.walks {
+		if w.active {
+			wake = min(wake, r.stepped.Add(stepPause))
+		}
+	}
+	return wake
+}
+
+// retainReads asks for what the next walk looks at.
 func (s *Shard) retainReads() []Read {
 	r := &s.retain
 	inboxEmpty := !s.reads.inbox && !s.reads.inboxWanted && len(s.pending.adopted) == 0
-	if r.pass == nil && s.now >= r.next && inboxEmpty {
-		s.beginPass()
-	}
-	p := r.pass
-	if p == nil || p.reading || s.behind || s.now.Sub(r.stepped) < s.cfg.WatermarkEvery*9/10 {
+	if r.reading || s.behind || !inboxEmpty || len(r.expired.slots)+len(r.expired.jobs) > 0 || s.now.Sub(r.stepped) < stepPause {
 		return nil
 	}
-	p.reading, r.stepped = true, s.now
-	read := Read{Kind: p.phase, Limit: s.cfg.PageLimit / 2}
-	switch p.phase {
-	case ReadOldSlots:
-		read.After, read.Until = p.after, r.line
-	case ReadEndedJobs:
-		read.Ended = p.ended
-	case ReadDoneJobs:
+	for i := range r.walks {
+		if w := &r.walks[i]; !w.active && s.now >= w.next {
+			s.beginWalk(i)
+		}
+	}
+	for range r.walks {
+		r.turn = (r.turn + 1) % len(r.walks)
+		if r.walks[r.turn].active {
+			r.reading, r.stepped = true, s.now
+			return []Read{s.walkRead(r.turn)}
+		}
+	}
+	return nil
+}
+
+// beginWalk sets where a walk begins. The line is raised, in the database too, before
+// anything below it goes.
+func (s *Shard) beginWalk(i int) {
+	r := &s.retain
+	r.walks[i].active, r.walks[i].next = true, s.now.Add(s.cfg.PassEvery)
+	switch i {
+	case walkSlots:
+		r.after, r.isFull, r.kept = lastKeyOf(r.line), false, nil
+		if s.now >= r.full {
+			r.full = s.now.Add(s.cfg.FullPassEvery)
+			r.after, r.isFull, r.kept, r.done = job.SlotKey{}, true, map[job.UID]struct{}{}, store.EndedQuery{}
+		}
+		if line := min(s.now.Add(-s.cfg.Retention), s.settled()); line > r.line {
+			r.line = line
+			s.pending.rows.RetainedFrom = line
+		}
+	case walkEnded:
+		r.walks[i].next = job.MaxInstant
+		// A slot that was triggered as its job ended may be due a little later than the end.
+		r.ended = store.EndedQuery{Before: min(r.line, s.now.Add(-max(s.cfg.Retention, s.cfg.NameRetention))).Add(-time.Minute)}
+	}
+}
+
+func (s *Shard) walkRead(i int) Read {
+	r := &s.retain
+	read := Read{Kind: r.walks[i].kind, Limit: s.cfg.PageLimit / 2}
+	switch i {
+	case walkSlots:
+		read.After, read.Until = r.after, r.line
+	case walkEnded:
+		read.Ended = r.ended
+	case walkDone:
 		read.Ended = r.done
 		read.Ended.Before = min(s.now.Add(-s.cfg.NameRetention), s.settled())
-	case ReadOldest:
+	case walkOldest:
 		read.Oldest = r.oldest
 	}
 	read.Ended.Limit = read.Limit
-	return []Read{read}
+	return read
 }
 
-// beginPass raises the line, in the database too, before anything below it goes.
-func (s *Shard) beginPass() {
-	r := &s.retain
-	r.next = s.now.Add(s.cfg.PassEvery)
-	p := &pass{phase: ReadOldSlots, after: lastKeyOf(r.line)}
-	if s.now >= r.full {
-		r.full = s.now.Add(s.cfg.FullPassEvery)
-		r.done = store.EndedQuery{}
-		p.full, p.kept, p.after = true, map[job.UID]struct{}{}, job.SlotKey{}
-	}
-	r.pass = p
-	if line := min(s.now.Add(-s.cfg.Retention), s.settled()); line > r.line {
-		r.line = line
-		s.pending.rows.RetainedFrom = line
-	}
-	// A slot that was triggered as its job ended may be due a little later than the end.
-	p.ended.Before = min(r.line, s.now.Add(-max(s.cfg.Retention, s.cfg.NameRetention))).Add(-time.Minute)
+// walked ends a read; more says that its walk isn't over.
+func (s *Shard) walked(i int, more bool) {
+	s.reads.open--
+	s.retain.reading = false
+	s.retain.walks[i].active = more
 }
 
-// enter goes on to the next phase of the pass; after the last one it is over.
-func (s *Shard) enter(phase ReadKind) {
-	p := s.retain.pass
-	p.phase = phase
-	if phase == ReadEndedJobs && p.kept == nil {
-		p.phase = ReadDoneJobs // which jobs have slots is not known
+// RetainFailed says that a read of the retention failed. It is not repeated at once:
+// nothing waits for it.
+type RetainFailed struct{ Read Read }
+
+func (e RetainFailed) apply(s *Shard) {
+	for i, w := range s.retain.walks {
+		if w.kind == e.Read.Kind {
+			s.walked(i, false)
+		}
 	}
 }
 
@@ -123,22 +194,21 @@ type OldSlotsLoaded struct {
 }
 
 func (e OldSlotsLoaded) apply(s *Shard) {
-	s.reads.open--
-	p := s.retain.pass
-	p.reading = false
+	r := &s.retain
+	s.walked(walkSlots, len(e.Slots) == e.Read.Limit)
 	for _, slot := range e.Slots {
-		p.after = slot.Key
+		r.after = slot.Key
 		if s.outlived(slot) {
-			s.pending.rows.SlotPrunes = append(s.pending.rows.SlotPrunes, slot.SlotPrune)
-		} else if p.kept != nil {
-			p.kept[slot.Key.UID] = struct{}{}
+			r.expired.slots = append(r.expired.slots, slot.SlotPrune)
+		} else if r.kept != nil {
+			r.kept[slot.Key.UID] = struct{}{}
 		}
 	}
-	if len(p.kept) > maxKept {
-		p.kept = nil
+	if len(r.kept) > maxKept {
+		r.kept = nil
 	}
-	if len(e.Slots) < e.Read.Limit {
-		s.enter(ReadEndedJobs)
+	if full := r.isFull && r.kept != nil; full && !r.walks[walkSlots].active && !r.walks[walkEnded].active {
+		r.holds, r.kept, r.walks[walkEnded].next = r.kept, nil, s.now
 	}
 }
 
@@ -164,46 +234,40 @@ type EndedJobsLoaded struct {
 }
 
 func (e EndedJobsLoaded) apply(s *Shard) {
-	s.reads.open--
-	p := s.retain.pass
-	p.reading = false
+	r := &s.retain
+	s.walked(walkEnded, len(e.Jobs) == e.Read.Limit)
 	for _, j := range e.Jobs {
-		p.ended.AfterTime, p.ended.AfterUID = j.At, j.UID
-		if _, kept := p.kept[j.UID]; !kept && s.jobs[j.UID] == nil {
-			s.pending.rows.JobPrunes = append(s.pending.rows.JobPrunes, j.UID)
+		r.ended.AfterTime, r.ended.AfterUID = j.At, j.UID
+		if _, kept := r.holds[j.UID]; !kept && s.jobs[j.UID] == nil {
+			r.expired.jobs = append(r.expired.jobs, j.UID)
 		}
-	}
-	if len(e.Jobs) < e.Read.Limit {
-		s.enter(ReadDoneJobs)
 	}
 }
 
-// DoneJobsLoaded answers a read of the jobs that fire once and have.
+// DoneJobsLoaded answers a read of the jobs that fire once.
 type DoneJobsLoaded struct {
 	Read Read
-	Jobs []store.EndedJob
+	Jobs []store.DoneJob
 }
 
 func (e DoneJobsLoaded) apply(s *Shard) {
-	s.reads.open--
 	r := &s.retain
-	r.pass.reading = false
+	s.walked(walkDone, len(e.Jobs) == e.Read.Limit)
 	for _, j := range e.Jobs {
 		r.done.AfterTime, r.done.AfterUID = j.At, j.UID
-		if s.jobs[j.UID] == nil && s.endOf(j.UID) == 0 && !s.triggering(j.UID) {
-			end := max(s.firedTo, s.watermark)
-			s.noteEnd(j.UID, end) // for a call that has read it as live
-			s.pending.rows.Ends = append(s.pending.rows.Ends, store.JobEnd{UID: j.UID, EndedAt: end})
+		if !j.Done || s.jobs[j.UID] != nil || s.endOf(j.UID) != 0 || s.triggering(j.UID) {
+			continue
 		}
-	}
-	if len(e.Jobs) < e.Read.Limit {
-		s.enter(ReadOldest)
+		end := max(s.firedTo, s.watermark)
+		s.noteEnd(j.UID, end) // for a call that has read it as live
+		s.pending.rows.Ends = append(s.pending.rows.Ends, store.JobEnd{UID: j.UID, EndedAt: end, ByItself: true})
 	}
 }
 
-// triggering reports whether a slot of a job is about to be made.
+// triggering reports whether a slot of a job is about to be made, or was since the
+// reads under way were asked for.
 func (s *Shard) triggering(uid job.UID) bool {
-	return slices.ContainsFunc(s.pending.triggers, func(t *triggerState) bool { return t.event.Job.UID == uid })
+	return s.reads.triggered[uid] || slices.ContainsFunc(s.pending.triggers, func(t *triggerState) bool { return t.event.Job.UID == uid })
 }
 
 // OldestLoaded answers a read of the oldest request and event.
@@ -213,18 +277,15 @@ type OldestLoaded struct {
 }
 
 func (e OldestLoaded) apply(s *Shard) {
-	s.reads.open--
-	r := &s.retain
-	r.pass.reading = false
-	r.oldest = e.Oldest
 	old := e.Oldest
+	s.retain.oldest = old
 	old.RequestsBefore = before(old.RequestsFrom, s.now.Add(-max(s.cfg.Retention, s.cfg.NameRetention)))
 	old.EventsBefore = before(old.EventsFrom, s.now.Add(-s.cfg.EventRetention))
-	if old.RequestsBefore == 0 && old.EventsBefore == 0 {
-		r.pass = nil
-		return
+	more := old.RequestsBefore != 0 || old.EventsBefore != 0
+	if more {
+		s.pending.rows.Old = old
 	}
-	s.pending.rows.Old = old
+	s.walked(walkOldest, more)
 }
 
 // before returns the end of what is to be deleted, or zero if nothing is.
@@ -233,4 +294,19 @@ func before(oldest, until job.Instant) job.Instant {
 		return 0
 	}
 	return until
+}
+
+// writePrunes lets the batch delete what has outlived, after all live work and in a
+// part of the room: other shards' live work may need the rest.
+func (s *Shard) writePrunes(b *Batch, room int) {
+	x := &s.retain.expired
+	n := min(len(x.slots), max(1, (room-b.Rows.Rows())/4))
+	if len(s.pending.dirty) > 0 || room <= b.Rows.Rows() {
+		return
+	}
+	b.Rows.SlotPrunes, x.slots = x.slots[:n:n], x.slots[n:]
+	if len(x.slots) == 0 {
+		b.Rows.JobPrunes, x.jobs = x.jobs, nil
+		x.slots = nil
+	}
 }

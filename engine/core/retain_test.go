@@ -223,3 +223,88 @@ func TestAJobStaysWithItsSlots(t *testing.T) {
 		t.Error("the job is left")
 	}
 }
+
+// A name is kept for a day after the job's slots ended, however long they waited.
+func TestANameIsKeptAfterALongWait(t *testing.T) {
+	r := newRig(t)
+	first := r.create(r.newJob("j", job.Schedule{Kind: job.KindImmediate}))
+	r.now = r.now.Add(25 * time.Hour)
+	r.join("w", 10)
+	r.serve(job.OutcomeSucceeded)
+	r.wantStates("SUCCEEDED:1 ")
+	r.sleep(3 * time.Minute)
+	if r.jobs[first.UID].EndedAt != 0 {
+		t.Fatal("the job lost its name minutes after its slot had ended")
+	}
+	r.days(2)
+	if j := r.jobs[first.UID]; j.EndedAt == 0 || !j.EndedByItself {
+		t.Errorf("two days later: %+v", j)
+	}
+}
+
+// A job that is run once more while the retention reads that it is done has not
+// ended: the run was acknowledged.
+func TestARunBesideTheRetention(t *testing.T) {
+	r := newRig(t)
+	r.cfg.ReadyLimit = 1
+	r.restart()
+	r.join("w", 1)
+	j := r.create(r.newJob("j", job.Schedule{Kind: job.KindImmediate}))
+	r.serve(job.OutcomeSucceeded)
+	for _, name := range []string{"a", "b", "c"} { // the queue is full, and the worker busy
+		r.create(r.newJob(name, job.Schedule{Kind: job.KindImmediate}))
+	}
+	r.now = r.now.Add(25 * time.Hour)
+	var answers []Event
+	for range 20 {
+		r.s.Step(r.now, Tick{})
+		for b := r.s.Ready(r.now, store.MaxBatchRows); b != nil; b = r.s.Ready(r.now, store.MaxBatchRows) {
+			r.s.Step(r.now, Committed{Outcome: r.commit(b.Rows)})
+		}
+		for _, read := range r.s.Reads() {
+			if e := r.answer(read); read.Kind == ReadDoneJobs {
+				answers = append(answers, e) // it is late
+			} else {
+				r.s.Step(r.now, e)
+			}
+		}
+		r.now = r.now.Add(time.Second)
+	}
+	if len(answers) == 0 {
+		t.Fatal("nobody asked for the jobs that are done")
+	}
+	r.step(Trigger{Tag: 7, Job: r.jobs[j.UID]})
+	made := find[Reply](r).Slot
+	for _, e := range answers {
+		r.step(e)
+	}
+	if made == nil || !r.slots[made.Key].State.Open() {
+		t.Errorf("the run is %+v, stored %+v", made, r.slots[made.Key])
+	}
+}
+
+// A read that fails is not repeated at once, and not given up for ever.
+func TestAFailedReadOfTheRetention(t *testing.T) {
+	r := newRig(t)
+	asked := func() (kinds int) {
+		for range 100 {
+			r.now = r.now.Add(time.Second)
+			r.s.Step(r.now, Tick{})
+			if b := r.s.Ready(r.now, store.MaxBatchRows); b != nil {
+				r.s.Step(r.now, Committed{Outcome: r.commit(b.Rows)})
+			}
+			for _, read := range r.s.Reads() {
+				if read.Kind >= ReadOldSlots {
+					kinds++
+					r.s.Step(r.now, RetainFailed{Read: read})
+				} else {
+					r.s.Step(r.now, r.answer(read))
+				}
+			}
+		}
+		return kinds
+	}
+	if n := asked() + asked(); n < 4 || n > 15 {
+		t.Errorf("the failing reads were asked for %d times in 200 seconds", n)
+	}
+}

@@ -54,7 +54,7 @@ func (m *model) commit(b store.ShardBatch) (out store.ShardOutcome) {
 	}
 	for _, e := range b.Ends {
 		if j := m.jobs[e.UID]; j.EndedAt == 0 {
-			j.EndedAt = e.EndedAt
+			j.EndedAt, j.EndedByItself = e.EndedAt, e.ByItself
 			m.jobs[e.UID] = j
 		}
 	}
@@ -353,7 +353,11 @@ func (m *model) answer(r Read) Event {
 	case ReadEndedJobs:
 		return EndedJobsLoaded{Read: r, Jobs: m.endedJobs(r, func(j job.Job) (job.Instant, bool) { return j.EndedAt, j.EndedAt != 0 })}
 	case ReadDoneJobs:
-		return DoneJobsLoaded{Read: r, Jobs: m.endedJobs(r, m.done)}
+		var jobs []store.DoneJob
+		for _, j := range m.endedJobs(r, m.single) {
+			jobs = append(jobs, store.DoneJob{EndedJob: j, Done: m.done(m.jobs[j.UID], r.Ended.Before)})
+		}
+		return DoneJobsLoaded{Read: r, Jobs: jobs}
 	case ReadOldest:
 		var old store.Old
 		for _, q := range m.requests {
@@ -376,21 +380,23 @@ func (m *model) oldSlots(r Read) (slots []store.PruneSlot) {
 	return slots[:min(len(slots), r.Limit)]
 }
 
-// done reports whether a job fires once and has, and when it was due.
-func (m *model) done(j job.Job) (job.Instant, bool) {
+// single reports whether a job lives and fires once, and when it was due.
+func (m *model) single(j job.Job) (job.Instant, bool) {
 	due := j.CreatedAt
 	if j.Schedule.Kind == job.KindOnce {
 		due = j.Schedule.At
 	}
-	if j.Schedule.Kind.Recurring() || j.EndedAt != 0 || m.inbox[j.UID] {
-		return 0, false
-	}
+	return due, !j.Schedule.Kind.Recurring() && j.EndedAt == 0
+}
+
+// done reports whether such a job has ended by itself before an instant.
+func (m *model) done(j job.Job, before job.Instant) bool {
 	for key, s := range m.slots {
-		if key.UID == j.UID && (s.State.Open() || s.State == job.Dead) {
-			return 0, false
+		if key.UID == j.UID && (s.State.Open() || s.State == job.Dead || s.FinishedAt >= before) {
+			return false
 		}
 	}
-	return due, true
+	return j.Quarantine == "" && !m.inbox[j.UID]
 }
 
 func (m *model) endedJobs(r Read, which func(job.Job) (job.Instant, bool)) (jobs []store.EndedJob) {

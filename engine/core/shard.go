@@ -318,7 +318,7 @@ func (s *Shard) NextWake() job.Instant {
 	if !s.opened {
 		return job.MaxInstant // the first batch wakes it
 	}
-	wake := s.markedAt.Add(s.cfg.WatermarkEvery)
+	wake := min(s.markedAt.Add(s.cfg.WatermarkEvery), s.retainWake())
 	if at, ok := s.wheel.Next(); ok && !s.behind {
 		wake = min(wake, job.Instant(at)*1000)
 	}

@@ -8,6 +8,15 @@ import (
 // SessionStatements are what runs on every new connection to PostgreSQL.
 func SessionStatements() []string { return postgres(minPostgres).session }
 
+// HoldReaders takes all connections for people's questions.
+func (db *DB) HoldReaders(ctx context.Context, cleanup func(func())) {
+	for range db.reader.Config().MaxConns {
+		if conn, err := db.reader.Acquire(ctx); err == nil {
+			cleanup(conn.Release)
+		}
+	}
+}
+
 // Settings reads a setting of the connections of both pools.
 func (db *DB) Settings(ctx context.Context, name string) (owner, reader string, err error) {
 	err = errors.Join(db.owner.QueryRow(ctx, "SHOW "+name).Scan(&owner), db.reader.QueryRow(ctx, "SHOW "+name).Scan(&reader))

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -39,14 +40,22 @@ type Migration struct {
 // migrationLease is how long the lock of a migrator that was killed keeps others away.
 const migrationLease = 10 * time.Second
 
+// stepTimeout bounds one step of the schema.
+const stepTimeout = 12 * time.Hour
+
 // withMigrator runs fn with a migrator of a database. A lease in a table keeps a
 // second migrator away: CockroachDB has no advisory locks.
 func withMigrator(ctx context.Context, url string, fn func(p *goose.Provider) error) (err error) {
-	pool, _, err := newPool(ctx, Config{URL: url}.withDefaults(), 4)
+	// A step may take long on tables that have grown. It waits for no lock for long:
+	// whoever comes after it would wait too.
+	pool, d, err := newPool(ctx, Config{URL: url, StatementTimeout: stepTimeout}.withDefaults(), 4)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
+	if err := d.dropBrokenIndexes(ctx, pool); err != nil {
+		return err
+	}
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	locker, err := lock.NewPostgresTableLocker(lock.WithTableLeaseDuration(migrationLease), lock.WithTableHeartbeatInterval(migrationLease/5),
@@ -109,7 +118,10 @@ func checkSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	var have int64
 	err = pool.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`).Scan(&have)
-	if err != nil || have < int64(len(known)) {
+	if undefined := (*pgconn.PgError)(nil); err != nil && !(errors.As(err, &undefined) && undefined.Code == "42P01") {
+		return unavailable("read the schema's version", err)
+	}
+	if have < int64(len(known)) {
 		return fmt.Errorf("cockroach: version %d of %d: %w", have, len(known), ErrSchema)
 	}
 	return nil

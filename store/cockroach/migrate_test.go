@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	ddl     = regexp.MustCompile(`^\s*(CREATE (UNIQUE )?(TABLE|INDEX) IF NOT EXISTS|ALTER TABLE|UPDATE) (jobs|slots|attempts|shards|meta|epochs|backlog|dead_letters|gaps|inbox|requests|handlers|events)`)
+	ddl     = regexp.MustCompile(`^\s*(CREATE (UNIQUE )?(TABLE|INDEX)( CONCURRENTLY)? IF NOT EXISTS|ALTER TABLE|UPDATE) (jobs|slots|attempts|shards|meta|epochs|backlog|dead_letters|gaps|inbox|requests|handlers|events)`)
 	version = regexp.MustCompile(`INSERT INTO \S*goose_db_version`)
 )
 
@@ -81,6 +81,22 @@ func TestAMigratorKilledBetweenAnyTwoSteps(t *testing.T) {
 	}
 }
 
+// An index that was being built when its migrator was killed is there, and of no use.
+// The next one builds it again.
+func TestAnIndexThatWasHalfBuilt(t *testing.T) {
+	url := database(t, template)
+	conn := connect(t, url)
+	exec(t, conn, `DELETE FROM goose_db_version WHERE version_id >= 26`)
+	exec(t, conn, `UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'events_by_time'::regclass`)
+	if err := cockroach.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	var valid bool
+	if err := conn.QueryRow(t.Context(), `SELECT indisvalid FROM pg_index WHERE indexrelid = 'events_by_time'::regclass`).Scan(&valid); err != nil || !valid {
+		t.Errorf("the index is valid: %v, %v", valid, err)
+	}
+}
+
 // The previous version goes on working on the new schema: what it sends is understood,
 // and its rows are read by the new one. testdata holds what each version sent.
 func TestOlderVersionsWorkOnTheNewSchema(t *testing.T) {
@@ -117,7 +133,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 	conn := connect(t, url)
 	exec(t, conn, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)`)
 	open(t, cockroach.Config{URL: url})
-	exec(t, conn, `DELETE FROM goose_db_version WHERE version_id IN (9999, 30)`)
+	exec(t, conn, `DELETE FROM goose_db_version WHERE version_id IN (9999, 31)`)
 	_, err := cockroach.Open(t.Context(), cockroach.Config{URL: url})
 	if !errors.Is(err, cockroach.ErrSchema) || !strings.Contains(err.Error(), "carillon migrate up") {
 		t.Errorf("open: %v", err)

@@ -275,12 +275,12 @@ func (db *DB) OldSlots(ctx context.Context, p shard.Proof, q store.PruneQuery) (
 
 // EndedJobs implements store.Loader.
 func (db *DB) EndedJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.EndedJob, error) {
-	return db.endedJobs(ctx, p, selectEndedJobs, q)
+	return endedJobs(ctx, db, p, storekit.ScanEndedJob, selectEndedJobs, q)
 }
 
 // DoneJobs implements store.Loader.
-func (db *DB) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.EndedJob, error) {
-	return db.endedJobs(ctx, p, selectDoneJobs, q)
+func (db *DB) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.DoneJob, error) {
+	return endedJobs(ctx, db, p, storekit.ScanDoneJob, selectDoneJobs, q)
 }
 
 // Oldest implements store.Loader.
@@ -291,10 +291,10 @@ func (db *DB) Oldest(ctx context.Context, p shard.Proof, from store.Old) (old st
 	return old, err
 }
 
-func (db *DB) endedJobs(ctx context.Context, p shard.Proof, query string, q store.EndedQuery) (jobs []store.EndedJob, err error) {
+func endedJobs[T any](ctx context.Context, db *DB, p shard.Proof, scan func(storekit.Scanner) (T, error), query string, q store.EndedQuery) (jobs []T, err error) {
 	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, query, int32(p.Shard), int64(q.AfterTime), q.AfterUID[:], int64(q.Before), q.Limit)
-		jobs, err = collect(rows, err, storekit.ScanEndedJob)
+		jobs, err = collect(rows, err, scan)
 		return err
 	})
 	return jobs, err

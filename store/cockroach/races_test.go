@@ -132,6 +132,17 @@ func TestAZombieFrozenBetweenItsFenceAndItsWrites(t *testing.T) {
 	}
 }
 
+// The same while people's lists take all connections that they may have.
+func TestATakeOverFreesItselfInAFloodOfLists(t *testing.T) {
+	r := newRivals(t, "read committed")
+	thaw := r.freeze(func(s pgtest.Statement) bool { return s.Tx > 0 && s.N == 3 })
+	r.new.HoldReaders(t.Context(), t.Cleanup)
+	r.wantNothing(r.takeOver())
+	if err := thaw(); err == nil {
+		t.Error("the zombie's commit succeeded")
+	}
+}
+
 // R1, a zombie owner that froze before its COMMIT, with everything written.
 func TestAZombieFrozenBeforeItsCommit(t *testing.T) {
 	for _, isolation := range isolations {

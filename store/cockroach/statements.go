@@ -37,7 +37,8 @@ const (
 	insertJobs = `INSERT INTO jobs (` + jobColumnsIn + `) SELECT * FROM unnest($1::INT4[], $2::BYTEA[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::BYTEA[],
 		$7::INT2[], $8::INT8[], $9::TEXT[], $10::TEXT[], $11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::TEXT[], $16::TEXT[], $17::TEXT[], $18::TEXT[])
 		ON CONFLICT DO NOTHING RETURNING shard, uid`
-	endJobs = `UPDATE jobs j SET ended_at = u.ended_at FROM unnest($1::INT4[], $2::BYTEA[], $3::INT8[]) AS u (shard, uid, ended_at)
+	endJobs = `UPDATE jobs j SET ended_at = u.ended_at, ended_by_itself = u.by_itself
+		FROM unnest($1::INT4[], $2::BYTEA[], $3::INT8[], $4::BOOL[]) AS u (shard, uid, ended_at, by_itself)
 		WHERE j.shard = u.shard AND j.uid = u.uid AND coalesce(j.ended_at, 0) = 0` // not IS NULL, lest the index of live names be walked
 	quarantineJob  = `UPDATE jobs SET quarantine = $1 WHERE shard = $2 AND uid = $3`
 	insertRequests = `INSERT INTO requests (shard, namespace, request_id, hash, fire_time, uid)
@@ -177,11 +178,14 @@ const (
 		WHERE j.shard = $1 AND j.ended_at IS NOT NULL AND (j.ended_at, j.uid) > ($2, $3) AND j.ended_at < $4 ORDER BY j.ended_at, j.uid LIMIT $5`
 	selectOldest = `SELECT coalesce((SELECT min(r.fire_time) FROM requests r WHERE r.shard = $1 AND r.fire_time >= $2), 0),
 		coalesce((SELECT min(e.at) FROM events e WHERE e.shard = $1 AND e.at >= $3), 0)`
-	selectDoneJobs = `SELECT j.uid, coalesce(j.fire_at, j.created_at) FROM jobs j
-		WHERE j.shard = $1 AND j.kind < 3 AND j.ended_at IS NULL AND (coalesce(j.fire_at, j.created_at), j.uid) > ($2, $3) AND coalesce(j.fire_at, j.created_at) < $4` + notInInbox + `
-			AND (SELECT count(*) FROM slots s WHERE s.shard = j.shard AND s.fire_time = j.fire_at AND s.uid = j.uid AND s.state IN (1, 2, 4)) = 0
-			AND (SELECT count(*) FROM slots s WHERE s.shard = j.shard AND s.uid = j.uid AND s.trigger IN (2, 3) AND s.state IN (1, 2, 4)) = 0
-		ORDER BY coalesce(j.fire_at, j.created_at), j.uid LIMIT $5`
+	selectDoneJobs = `SELECT x.uid, x.at,
+			(SELECT count(*) FROM slots s WHERE s.shard = x.shard AND s.fire_time = x.fire_at AND s.uid = x.uid AND (s.state IN (1, 2, 4) OR s.finished_at >= $4))
+			+ (SELECT count(*) FROM slots s WHERE s.shard = x.shard AND s.uid = x.uid AND s.trigger IN (2, 3) AND (s.state IN (1, 2, 4) OR s.finished_at >= $4))
+			+ (SELECT count(*) FROM inbox i WHERE i.shard = x.shard AND i.uid = x.uid) + CASE WHEN x.quarantine IS NULL THEN 0 ELSE 1 END
+		FROM (SELECT j.shard, j.uid, j.fire_at, j.quarantine, coalesce(j.fire_at, j.created_at) AS at FROM jobs j
+			WHERE j.shard = $1 AND j.kind < 3 AND j.ended_at IS NULL AND (coalesce(j.fire_at, j.created_at), j.uid) > ($2, $3) AND coalesce(j.fire_at, j.created_at) < $4
+			ORDER BY coalesce(j.fire_at, j.created_at), j.uid LIMIT $5) x
+		ORDER BY x.at, x.uid`
 )
 
 // People's questions.

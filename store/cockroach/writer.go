@@ -99,7 +99,7 @@ func (w *writer) jobs() {
 	ends := of(w.b, func(s *store.ShardBatch) []store.JobEnd { return s.Ends })
 	ends = firstOf(ends, func(r row[store.JobEnd]) jobKey { return jobKey{r.shard, r.v.UID} })
 	w.arrays(endJobs, len(ends), gather(ends, (*row[store.JobEnd]).id), gather(ends, func(r *row[store.JobEnd]) []byte { return r.v.UID[:] }),
-		gather(ends, func(r *row[store.JobEnd]) int64 { return int64(r.v.EndedAt) }))
+		gather(ends, func(r *row[store.JobEnd]) int64 { return int64(r.v.EndedAt) }), gather(ends, func(r *row[store.JobEnd]) bool { return r.v.ByItself }))
 	for i := range w.b.Shards {
 		s := &w.b.Shards[i]
 		for _, q := range s.Quarantines {

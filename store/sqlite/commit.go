@@ -19,7 +19,7 @@ const (
 	insertJob = `INSERT INTO jobs (shard, uid, namespace, name, handler, params, kind, fire_at, schedule, retry, timeout_us,
 		created_at, effective_from, ended_at, request_id, request_hash, quarantine, labels)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
-	endJob        = `UPDATE jobs SET ended_at = ? WHERE shard = ? AND uid = ? AND ended_at IS NULL`
+	endJob        = `UPDATE jobs SET ended_at = ?, ended_by_itself = ? WHERE shard = ? AND uid = ? AND ended_at IS NULL`
 	quarantineJob = `UPDATE jobs SET quarantine = ? WHERE shard = ? AND uid = ?`
 	insertRequest = `INSERT INTO requests (shard, namespace, request_id, hash, fire_time, uid) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 
@@ -143,7 +143,7 @@ func (s *shardTx) applyJobs(b *store.ShardBatch) error {
 		}
 	}
 	for _, e := range b.Ends {
-		if _, err := s.row(e.UID, endJob, int64(e.EndedAt), s.id, e.UID[:]); err != nil {
+		if _, err := s.row(e.UID, endJob, int64(e.EndedAt), e.ByItself, s.id, e.UID[:]); err != nil {
 			return err
 		}
 	}

@@ -258,12 +258,20 @@ func (db *DB) EndedJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) 
 }
 
 // DoneJobs implements store.Loader.
-func (db *DB) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.EndedJob, error) {
-	return db.endedJobs(ctx, p, `SELECT j.uid, coalesce(j.fire_at, j.created_at) FROM jobs j INDEXED BY jobs_single
-		WHERE j.shard = ? AND j.kind < 3 AND j.ended_at IS NULL AND (coalesce(j.fire_at, j.created_at), j.uid) > (?, ?) AND coalesce(j.fire_at, j.created_at) < ?`+notInInbox+`
-			AND NOT EXISTS (SELECT 1 FROM slots s WHERE s.shard = j.shard AND s.fire_time = j.fire_at AND s.uid = j.uid AND s.state IN (1, 2, 4))
-			AND NOT EXISTS (SELECT 1 FROM slots s INDEXED BY slots_unscheduled WHERE s.shard = j.shard AND s.uid = j.uid AND s.trigger IN (2, 3) AND s.state IN (1, 2, 4))
-		ORDER BY coalesce(j.fire_at, j.created_at), j.uid LIMIT ?`, q)
+func (db *DB) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) (jobs []store.DoneJob, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, `SELECT x.uid, x.at,
+				(SELECT count(*) FROM slots s WHERE s.shard = x.shard AND s.fire_time = x.fire_at AND s.uid = x.uid AND (s.state IN (1, 2, 4) OR s.finished_at >= ?4))
+				+ (SELECT count(*) FROM slots s INDEXED BY slots_unscheduled WHERE s.shard = x.shard AND s.uid = x.uid AND s.trigger IN (2, 3) AND (s.state IN (1, 2, 4) OR s.finished_at >= ?4))
+				+ (SELECT count(*) FROM inbox i WHERE i.shard = x.shard AND i.uid = x.uid) + (x.quarantine IS NOT NULL)
+			FROM (SELECT j.shard, j.uid, j.fire_at, j.quarantine, coalesce(j.fire_at, j.created_at) AS at FROM jobs j INDEXED BY jobs_single
+				WHERE j.shard = ?1 AND j.kind < 3 AND j.ended_at IS NULL AND (coalesce(j.fire_at, j.created_at), j.uid) > (?2, ?3) AND coalesce(j.fire_at, j.created_at) < ?4
+				ORDER BY coalesce(j.fire_at, j.created_at), j.uid LIMIT ?5) x ORDER BY x.at, x.uid`,
+			int64(p.Shard), int64(q.AfterTime), q.AfterUID[:], int64(q.Before), q.Limit)
+		jobs, err = collect(rows, err, storekit.ScanDoneJob)
+		return err
+	})
+	return jobs, err
 }
 
 func (db *DB) endedJobs(ctx context.Context, p shard.Proof, query string, q store.EndedQuery) (jobs []store.EndedJob, err error) {

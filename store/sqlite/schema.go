@@ -11,6 +11,7 @@ import (
 // beginning with version 2.
 var upgrades = [][]string{{
 	`ALTER TABLE jobs ADD COLUMN labels TEXT NOT NULL DEFAULT '{}'`,
+	`ALTER TABLE jobs ADD COLUMN ended_by_itself INTEGER NOT NULL DEFAULT 0`,
 	`ALTER TABLE shards ADD COLUMN retained_from INTEGER NOT NULL DEFAULT 0`,
 	`ALTER TABLE dead_letters ADD COLUMN namespace TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE dead_letters ADD COLUMN error_code TEXT NOT NULL DEFAULT ''`,

@@ -225,8 +225,8 @@ func (s *Store) Oldest(ctx context.Context, p shard.Proof, from store.Old) (stor
 }
 
 // DoneJobs implements store.Loader.
-func (s *Store) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.EndedJob, error) {
-	return try(ctx, s, Read, func() ([]store.EndedJob, error) { return s.Store.DoneJobs(ctx, p, q) })
+func (s *Store) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.DoneJob, error) {
+	return try(ctx, s, Read, func() ([]store.DoneJob, error) { return s.Store.DoneJobs(ctx, p, q) })
 }
 
 // submitted is the answer of Submit.

@@ -9,7 +9,7 @@ import (
 
 // JobColumns are the columns of a job, of the table j, in the order of ScanJob.
 const JobColumns = `j.shard, j.uid, j.namespace, j.name, j.handler, j.params, j.schedule, j.retry, j.labels, j.timeout_us,
-	j.created_at, j.effective_from, j.ended_at, j.request_id, j.request_hash, j.quarantine`
+	j.created_at, j.effective_from, j.ended_at, j.request_id, j.request_hash, j.quarantine, j.ended_by_itself`
 
 // SlotColumns are the columns of a slot, of the table s, in the order of ScanSlot.
 const SlotColumns = `s.fire_time, s.uid, s.trigger, s.state, s.attempt, s.failures, s.epoch, s.worker, s.incarnation,
@@ -32,7 +32,7 @@ type jobRow struct {
 func (r *jobRow) targets() []any {
 	j := &r.job
 	return []any{&j.Shard, &r.uid, &j.Namespace, &j.Name, &j.Handler, &j.Params, &r.schedule, &r.retry, &r.labels, &r.timeoutMicros,
-		&j.CreatedAt, &j.EffectiveFrom, &r.ended, &r.requestID, &j.RequestHash, &r.quarantine}
+		&j.CreatedAt, &j.EffectiveFrom, &r.ended, &r.requestID, &j.RequestHash, &r.quarantine, &j.EndedByItself}
 }
 
 func (r *jobRow) value() job.Job {
@@ -171,6 +171,17 @@ func ScanPruneSlot(row Scanner) (p store.PruneSlot, err error) {
 	err = row.Scan(&p.Key.FireTime, &uid, &p.State, &p.Attempt, &p.FinishedAt)
 	scanUID(&p.Key.UID, uid)
 	return p, err
+}
+
+// ScanDoneJob reads the uid of a job, an instant, and how many of its slots keep it
+// from being done.
+func ScanDoneJob(row Scanner) (d store.DoneJob, err error) {
+	var uid []byte
+	var open int64
+	err = row.Scan(&uid, &d.At, &open)
+	scanUID(&d.UID, uid)
+	d.Done = open == 0
+	return d, err
 }
 
 // ScanEndedJob reads the uid of a job and an instant.

@@ -72,12 +72,12 @@ var commitTests = map[string]func(*testing.T, *world){
 		j := w.recurring(1, "j")
 		w.create(j)
 		for _, at := range []job.Instant{w.at + 5, w.at + 9} {
-			w.commit(1, store.ShardBatch{Ends: []store.JobEnd{{UID: j.UID, EndedAt: at}}})
+			w.commit(1, store.ShardBatch{Ends: []store.JobEnd{{UID: j.UID, EndedAt: at, ByItself: at == w.at+5}}})
 		}
 		got, err := w.JobByUID(w.ctx, "default", j.UID)
 		w.ok(err)
-		if got.EndedAt != w.at+5 {
-			t.Errorf("ended at %v, want %v", got.EndedAt, w.at+5)
+		if got.EndedAt != w.at+5 || !got.EndedByItself {
+			t.Errorf("ended at %v, by itself %v; want %v", got.EndedAt, got.EndedByItself, w.at+5)
 		}
 	},
 	"a whole batch may be sent again": func(t *testing.T, w *world) {

@@ -129,12 +129,21 @@ var retentionTests = map[string]func(*testing.T, *world){
 		single("dead", w.at+1, job.Dead)
 		single("runs", w.at+1, job.Running)
 		single("later", w.at+50, job.StateNone)
+		single("set aside", w.at+1, job.Succeeded)
+		aside, err := w.Job(w.ctx, 1, "default", "set aside")
+		w.ok(err)
+		w.commit(1, store.ShardBatch{Quarantines: []store.JobQuarantine{{UID: aside.UID, Reason: "test"}}})
+		late := w.once(1, "finished late", w.at+1)
+		s := finished(claimed(w.slot(&late, w.at+1), 1), job.Succeeded)
+		s.FinishedAt = w.at + 40
+		w.create(late)
+		w.insert(1, s)
 		again := w.once(1, "run again", w.at+1)
 		manual := w.slot(&again, w.at+5)
 		manual.Trigger = job.TriggerManual
 		w.create(again, w.recurring(1, "recurring"))
 		w.insert(1, finished(claimed(w.slot(&again, w.at+1), 1), job.Succeeded), manual)
-		_, _, err := w.Submit(w.ctx, []job.Job{w.once(1, "waits", w.at)})
+		_, _, err = w.Submit(w.ctx, []job.Job{w.once(1, "waits", w.at)})
 		w.ok(err)
 		ended := w.once(1, "deleted", w.at+1)
 		ended.EndedAt = w.at + 3
@@ -146,8 +155,9 @@ var retentionTests = map[string]func(*testing.T, *world){
 			for _, d := range page {
 				j, err := w.JobByUID(w.ctx, "default", d.UID)
 				w.ok(err)
-				got += fmt.Sprintf("%s@%d ", j.Name, d.At-w.at)
-				q.AfterTime, q.AfterUID = d.At, d.UID
+				if q.AfterTime, q.AfterUID = d.At, d.UID; d.Done {
+					got += fmt.Sprintf("%s@%d ", j.Name, d.At-w.at)
+				}
 			}
 			if len(page) < q.Limit {
 				break

@@ -123,7 +123,7 @@ type Job struct {
 	// What people tell jobs apart by: at most 32 keys of 1 to 63 letters, digits,
 	// '.', '_', '/' or '-', with values of at most 63 letters, digits, '.', '_' or
 	// '-'.
-	Labels        map[string]string `protobuf:"bytes,16,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels        map[string]string `protobuf:"bytes,40,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1077,7 +1077,7 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\x14schedule_description\x18\r \x01(\tB\x03\xe0A\x03R\x13scheduleDescription\x12\x1f\n" +
 	"\bwarnings\x18\x0e \x03(\tB\x03\xe0A\x03R\bwarnings\x120\n" +
 	"\x11quarantine_reason\x18\x0f \x01(\tB\x03\xe0A\x03R\x10quarantineReason\x124\n" +
-	"\x06labels\x18\x10 \x03(\v2\x1c.carillon.v1.Job.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18( \x03(\v2\x1c.carillon.v1.Job.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf1\x01\n" +

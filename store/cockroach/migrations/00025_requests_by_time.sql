@@ -1,6 +1,6 @@
 -- +goose NO TRANSACTION
 -- +goose Up
-CREATE INDEX IF NOT EXISTS requests_by_time ON requests (shard, fire_time);
+CREATE INDEX CONCURRENTLY IF NOT EXISTS requests_by_time ON requests (shard, fire_time);
 
 -- +goose Down
-DROP INDEX IF EXISTS requests_by_time;
+DROP INDEX CONCURRENTLY IF EXISTS requests_by_time;

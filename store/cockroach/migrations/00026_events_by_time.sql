@@ -1,6 +1,6 @@
 -- +goose NO TRANSACTION
 -- +goose Up
-CREATE INDEX IF NOT EXISTS events_by_time ON events (shard, at);
+CREATE INDEX CONCURRENTLY IF NOT EXISTS events_by_time ON events (shard, at);
 
 -- +goose Down
-DROP INDEX IF EXISTS events_by_time;
+DROP INDEX CONCURRENTLY IF EXISTS events_by_time;

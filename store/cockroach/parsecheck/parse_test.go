@@ -64,31 +64,37 @@ func TestTheParserRefuses(t *testing.T) {
 
 // avoided is what one of the two databases lacks, or does otherwise, or does badly.
 var avoided = map[string]*regexp.Regexp{
-	"advisory locks":             regexp.MustCompile(`(?i)advisory`),
-	"LISTEN and NOTIFY":          regexp.MustCompile(`(?i)\b(LISTEN|NOTIFY)\b`),
-	"a queue by SKIP LOCKED":     regexp.MustCompile(`(?i)SKIP\s+LOCKED`),
-	"COPY":                       regexp.MustCompile(`(?i)\bCOPY\b`),
-	"sequences as keys":          regexp.MustCompile(`(?i)\b(BIG)?SERIAL\b|SEQUENCE|IDENTITY`),
-	"system columns":             regexp.MustCompile(`(?i)\b(xmin|xmax|ctid)\b`),
-	"infinity":                   regexp.MustCompile(`(?i)infinity`),
-	"division":                   regexp.MustCompile(`[^/*]/[^/*]`),
-	"the type json":              regexp.MustCompile(`(?i)\bJSON\b`),
-	"deferred constraints":       regexp.MustCompile(`(?i)DEFERR`),
-	"triggers and procedures":    regexp.MustCompile(`(?i)CREATE\s+(OR\s+REPLACE\s+)?(TRIGGER|FUNCTION|PROCEDURE)|plpgsql`),
-	"a bounded UPDATE or DELETE": regexp.MustCompile(`(?is)^\s*(UPDATE|DELETE)[^(]*\bLIMIT\b`),
-	"CockroachDB's own syntax":   regexp.MustCompile(`(?i)\bUPSERT\b|AS OF SYSTEM TIME|USING HASH|ttl_expir|\bFAMILY\b|SPLIT AT|\bSTORING\b`),
-	"OFFSET":                     regexp.MustCompile(`(?i)\bOFFSET\b`),
-	"SELECT * of a table":        regexp.MustCompile(`(?is)SELECT\s+\*\s+FROM\s+(jobs|slots|attempts|shards|backlog|events)`),
-	"savepoints":                 regexp.MustCompile(`(?i)SAVEPOINT`),
-	"floating point":             regexp.MustCompile(`(?i)\b(FLOAT\d*|REAL|DOUBLE)\b`),
-	"concurrent indexes":         regexp.MustCompile(`(?i)CONCURRENTLY`),
-	"an update of what stands":   regexp.MustCompile(`(?is)ON CONFLICT DO UPDATE`), // without a named key
+	"advisory locks":               regexp.MustCompile(`(?i)advisory`),
+	"LISTEN and NOTIFY":            regexp.MustCompile(`(?i)\b(LISTEN|NOTIFY)\b`),
+	"a queue by SKIP LOCKED":       regexp.MustCompile(`(?i)SKIP\s+LOCKED`),
+	"COPY":                         regexp.MustCompile(`(?i)\bCOPY\b`),
+	"sequences as keys":            regexp.MustCompile(`(?i)\b(BIG)?SERIAL\b|SEQUENCE|IDENTITY`),
+	"system columns":               regexp.MustCompile(`(?i)\b(xmin|xmax|ctid)\b`),
+	"infinity":                     regexp.MustCompile(`(?i)infinity`),
+	"division":                     regexp.MustCompile(`[^/*]/[^/*]`),
+	"the type json":                regexp.MustCompile(`(?i)\bJSON\b`),
+	"deferred constraints":         regexp.MustCompile(`(?i)DEFERR`),
+	"triggers and procedures":      regexp.MustCompile(`(?i)CREATE\s+(OR\s+REPLACE\s+)?(TRIGGER|FUNCTION|PROCEDURE)|plpgsql`),
+	"a bounded UPDATE or DELETE":   regexp.MustCompile(`(?is)^\s*(UPDATE|DELETE)[^(]*\bLIMIT\b`),
+	"CockroachDB's own syntax":     regexp.MustCompile(`(?i)\bUPSERT\b|AS OF SYSTEM TIME|USING HASH|ttl_expir|\bFAMILY\b|SPLIT AT|\bSTORING\b`),
+	"OFFSET":                       regexp.MustCompile(`(?i)\bOFFSET\b`),
+	"SELECT * of a table":          regexp.MustCompile(`(?is)SELECT\s+\*\s+FROM\s+(jobs|slots|attempts|shards|backlog|events)`),
+	"savepoints":                   regexp.MustCompile(`(?i)SAVEPOINT`),
+	"floating point":               regexp.MustCompile(`(?i)\b(FLOAT\d*|REAL|DOUBLE)\b`),
+	"an index that blocks writers": regexp.MustCompile(`(?i)CREATE\s+INDEX\s+IF`),    // of a table that may have grown; see firstSchema
+	"an update of what stands":     regexp.MustCompile(`(?is)ON CONFLICT DO UPDATE`), // without a named key
 }
+
+// firstSchema are the steps that made the tables.
+var firstSchema = regexp.MustCompile(`of 000([01]\d|2[01])_`)
 
 func TestNoStatementUsesWhatIsAvoided(t *testing.T) {
 	statements := all(t)
 	for _, name := range slices.Sorted(maps.Keys(statements)) {
 		for what, pattern := range avoided {
+			if what == "an index that blocks writers" && firstSchema.MatchString(name) {
+				continue // its tables were empty
+			}
 			if found := pattern.FindString(statements[name]); found != "" {
 				t.Errorf("%s uses %s, %q:\n%s", name, what, found, statements[name])
 			}
@@ -103,7 +109,7 @@ func TestTheAvoidedIsFound(t *testing.T) {
 		"COPY": `COPY jobs FROM STDIN`, "sequences as keys": `CREATE TABLE t (id BIGSERIAL)`, "system columns": `SELECT xmin`, "infinity": `'infinity'`,
 		"division": `SELECT a / b`, "the type json": `a JSON`, "deferred constraints": `DEFERRABLE`, "triggers and procedures": `CREATE FUNCTION f()`,
 		"a bounded UPDATE or DELETE": `DELETE FROM jobs LIMIT 5`, "CockroachDB's own syntax": `UPSERT INTO jobs`, "OFFSET": `LIMIT 1 OFFSET 2`,
-		"SELECT * of a table": `SELECT * FROM jobs`, "savepoints": `SAVEPOINT x`, "floating point": `a FLOAT8`, "concurrent indexes": `CREATE INDEX CONCURRENTLY`,
+		"SELECT * of a table": `SELECT * FROM jobs`, "savepoints": `SAVEPOINT x`, "floating point": `a FLOAT8`, "an index that blocks writers": `CREATE INDEX IF NOT EXISTS`,
 		"an update of what stands": `ON CONFLICT DO UPDATE SET`,
 	} {
 		if avoided[what] == nil || !avoided[what].MatchString(example) {
