@@ -11,8 +11,8 @@ import (
 
 // history walks the slots of one job, newest first. It needs no index by job: the
 // fire times of its schedule are computed and looked up by their keys, and the few
-// slots that no schedule asked for have an index of their own. What is left of the time
-// before the line of retention, mostly dead letters, is not looked for.
+// slots that no schedule asked for have an index of their own. Before the line of
+// retention, where most were deleted, it goes over the keys that are left.
 type history struct {
 	store  store.Reader
 	job    *job.Job
@@ -34,7 +34,12 @@ const (
 func (h *history) page(ctx context.Context, size int) ([]store.SlotOf, error) {
 	var out []store.SlotOf
 	for looked := 0; !h.done && len(out) < size && looked < historyBudget; looked += historyChunk {
-		chunk, err := h.chunk(ctx)
+		next := h.chunk
+		if h.before <= h.oldest && h.job.Schedule.Kind.Recurring() {
+			next = h.remaining
+			looked += historyBudget / 5
+		}
+		chunk, err := next(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -79,6 +84,32 @@ func (h *history) chunk(ctx context.Context) ([]job.Slot, error) {
 	return slots, nil
 }
 
+// remainingChunk is how many keys of a shard are looked at at once.
+const remainingChunk = 5000
+
+// remaining returns the job's slots among the newest keys of its shard before the
+// place, which moves behind them.
+func (h *history) remaining(ctx context.Context) ([]job.Slot, error) {
+	keys, err := h.store.KeysBefore(ctx, h.job.Shard, job.SlotKey{FireTime: h.before}, remainingChunk)
+	if err != nil {
+		return nil, err
+	}
+	low := job.MinInstant
+	if len(keys) == remainingChunk {
+		low = keys[len(keys)-1].FireTime
+		// The chunk may have ended in the middle of the slots of this instant.
+		keys = append(keys, job.SlotKey{FireTime: low, UID: h.job.UID})
+	}
+	keys = slices.Compact(slices.DeleteFunc(keys, func(k job.SlotKey) bool { return k.UID != h.job.UID }))
+	slots, err := h.store.SlotsByKey(ctx, h.job.Shard, keys)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(slots, func(a, b job.Slot) int { return cmp.Compare(b.Key.FireTime, a.Key.FireTime) })
+	h.before, h.done = low, low == job.MinInstant
+	return slots, nil
+}
+
 // scheduled computes the newest fire times before the place, and the lower bound
 // to which they are complete: MinInstant at the end.
 func (h *history) scheduled() ([]job.SlotKey, job.Instant) {
@@ -97,8 +128,11 @@ func (h *history) scheduled() ([]job.SlotKey, job.Instant) {
 	for at := min(h.before, newest+1); len(keys) < historyChunk; {
 		sec, ok := r.Prev(ceilSecond(at))
 		at = job.AtSecond(sec)
-		if !ok || at <= h.job.EffectiveFrom || at < h.oldest {
+		if !ok || at <= h.job.EffectiveFrom {
 			return keys, job.MinInstant
+		}
+		if at < h.oldest {
+			return keys, h.oldest
 		}
 		keys = append(keys, job.SlotKey{FireTime: at, UID: h.job.UID})
 	}

@@ -26,13 +26,16 @@ type Reader interface {
 	// SlotsByKey reads slots of one shard by their keys; those that aren't there
 	// are left out.
 	SlotsByKey(ctx context.Context, id shard.ID, keys []job.SlotKey) ([]job.Slot, error)
+	// KeysBefore lists the keys of a shard's slots before a place in their order,
+	// newest first.
+	KeysBefore(ctx context.Context, id shard.ID, before job.SlotKey, limit int) ([]job.SlotKey, error)
 	// UnscheduledSlots lists the immediate and manual slots of a job before an
 	// instant, newest first.
 	UnscheduledSlots(ctx context.Context, id shard.ID, uid job.UID, before job.Instant, limit int) ([]job.Slot, error)
 	// Slots lists slots of all jobs of a namespace, newest first.
 	Slots(ctx context.Context, p SlotsPage) (slots []SlotOf, next SlotCursor, err error)
-	// CountSlots counts the slots of a namespace by state. The open ones and the dead
-	// ones are all there are; the others those that were due since an instant.
+	// CountSlots counts the slots of a namespace by state: those that were due since an
+	// instant, and of the older ones those that are dead or stand in the backlog.
 	CountSlots(ctx context.Context, namespace string, since job.Instant) (SlotCounts, error)
 	// Attempts lists the attempts that did not end their slot, oldest first.
 	Attempts(ctx context.Context, id shard.ID, key job.SlotKey) ([]job.Attempt, error)
@@ -138,8 +141,8 @@ type SlotCursor struct {
 // SlotCounts says how many slots there are of each state.
 type SlotCounts struct {
 	ByState map[job.State]int64
-	// Since is from which fire time on the final slots were counted: later than asked
-	// for if there are too many.
+	// Since is from which fire time on all slots were counted: later than asked for if
+	// there are too many. Open ones of the minutes before it may be missing.
 	Since job.Instant
 }
 

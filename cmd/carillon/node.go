@@ -34,8 +34,8 @@ func (f *nodeFlags) register(flags *pflag.FlagSet, reach string) {
 	flags.DurationVar(&f.eventRetention, "event-retention", 30*day, "how long events are kept")
 }
 
-// minRetention keeps a typing error from deleting what is still being worked on.
-const minRetention = time.Hour
+// minRetention is as long as requests are remembered: what they made must be there.
+const minRetention = 24 * time.Hour
 
 func (f *nodeFlags) check() error {
 	for _, r := range []struct {

@@ -90,7 +90,11 @@ func redact(text string) (public string, secret bool, err error) {
 // refused otherwise; a SQLite file always is.
 func (a address) open(ctx context.Context, migrate bool) (store.Store, error) {
 	if a.file != "" {
-		return sqlite.Open(ctx, a.file)
+		db, err := sqlite.Open(ctx, a.file)
+		if err != nil {
+			return nil, fmt.Errorf("--store %s: %w", a.public, err)
+		}
+		return db, nil
 	}
 	if migrate {
 		if err := cockroach.Migrate(ctx, a.url); err != nil {

@@ -51,6 +51,11 @@ func (db *DB) SlotsByKey(ctx context.Context, id shard.ID, keys []job.SlotKey) (
 	return list(ctx, db, "read slots", storekit.ScanSlot, slotsByKey, int32(id), fires, uids)
 }
 
+// KeysBefore implements store.Reader.
+func (db *DB) KeysBefore(ctx context.Context, id shard.ID, before job.SlotKey, limit int) ([]job.SlotKey, error) {
+	return list(ctx, db, "read keys", storekit.ScanSlotKey, keysBefore, int32(id), int64(before.FireTime), before.UID[:], limit)
+}
+
 // UnscheduledSlots implements store.Reader.
 func (db *DB) UnscheduledSlots(ctx context.Context, id shard.ID, uid job.UID, before job.Instant, limit int) ([]job.Slot, error) {
 	return list(ctx, db, "read slots", storekit.ScanSlot, unscheduled, int32(id), uid[:], int64(before), limit)
@@ -140,13 +145,9 @@ func (db *DB) GapsOf(ctx context.Context, id shard.ID) ([]store.Gap, error) {
 
 // DeadLetters implements store.Reader.
 func (db *DB) DeadLetters(ctx context.Context, p store.DeadLettersPage) ([]store.DeadLetterOf, store.DeadCursor, error) {
-	letters, err := list(ctx, db, "list dead letters", storekit.ScanDeadLetter, listDead,
-		int32(p.After.Shard), int64(p.After.Key.FireTime), p.After.Key.UID[:], p.Namespace, p.Handler, p.Fingerprint, p.Limit+1)
-	if err != nil {
-		return nil, store.DeadCursor{}, err
-	}
-	letters, next := storekit.DeadPage(letters, p.Limit)
-	return letters, next, nil
+	return storekit.DeadPage(p, func(after store.DeadCursor, limit int) ([]store.DeadLetterOf, error) {
+		return list(ctx, db, "list dead letters", storekit.ScanDeadLetter, listDead, int32(after.Shard), int64(after.Key.FireTime), after.Key.UID[:], limit)
+	})
 }
 
 // DeadLetterGroups implements store.Reader.

@@ -2,8 +2,8 @@ package cockroach
 
 import "github.com/carillon-scheduler/carillon/store/storekit"
 
-// Every statement stands in this file, so that each can be checked: that both
-// databases understand it, and that no plan walks a whole table. They use what
+// Every statement that both databases get stands in this file, so that each can be
+// checked: that both understand it, and that no plan walks a whole table. They use what
 // CockroachDB and PostgreSQL have in common; see docs/decisions/0010.
 
 const (
@@ -201,6 +201,7 @@ const (
 		JOIN slots s ON s.shard = $1 AND s.fire_time = k.fire_time AND s.uid = k.uid`
 	unscheduled = `SELECT ` + storekit.SlotColumns + ` FROM slots s
 		WHERE s.shard = $1 AND s.uid = $2 AND s.trigger IN (2, 3) AND s.fire_time < $3 ORDER BY s.fire_time DESC LIMIT $4`
+	keysBefore  = `SELECT s.fire_time, s.uid FROM slots s WHERE s.shard = $1 AND (s.fire_time, s.uid) < ($2, $3) ORDER BY s.fire_time DESC, s.uid DESC LIMIT $4`
 	countShards = `SELECT count(*) FROM shards`
 	newestSlots = `SELECT ` + storekit.SlotColumns + `, ` + storekit.JobColumns + slotJoin + `
 		WHERE s.shard = $1 AND (s.fire_time, s.uid) < ($2, $3) AND s.fire_time >= $4 ORDER BY s.fire_time DESC, s.uid DESC LIMIT $5`
@@ -213,8 +214,7 @@ const (
 	listAttempts   = `SELECT ` + storekit.AttemptColumns + ` FROM attempts a WHERE a.shard = $1 AND a.fire_time = $2 AND a.uid = $3 ORDER BY a.attempt`
 	selectRetained = `SELECT retained_from FROM shards WHERE shard = $1`
 	listDead       = `SELECT ` + storekit.DeadLetterColumns + ` FROM dead_letters d
-		WHERE (d.shard, d.fire_time, d.uid) > ($1, $2, $3) AND d.namespace = $4 AND ($5 = '' OR d.handler = $5) AND ($6 = '' OR d.fingerprint = $6)
-		ORDER BY d.shard, d.fire_time, d.uid LIMIT $7`
+		WHERE (d.shard, d.fire_time, d.uid) > ($1, $2, $3) ORDER BY d.shard, d.fire_time, d.uid LIMIT $4`
 	groupDead = `SELECT d.handler, d.fingerprint, d.error_code, max(d.sample), count(*), min(d.dead_at), max(d.dead_at)
 		FROM dead_letters d WHERE d.namespace = $1 GROUP BY d.handler, d.fingerprint, d.error_code
 		ORDER BY count(*) DESC, d.handler, d.fingerprint, d.error_code LIMIT $2`
@@ -310,6 +310,7 @@ func Statements() map[string]string {
 		"listJobs":              listJobs,
 		"slotsByKey":            slotsByKey,
 		"unscheduled":           unscheduled,
+		"keysBefore":            keysBefore,
 		"countShards":           countShards,
 		"newestSlots":           newestSlots,
 		"countSlots":            countSlots,

@@ -1,6 +1,8 @@
 package cockroach
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -258,6 +260,10 @@ func (w *writer) slots() {
 			updates = append(updates, updateIn{id, &s.Updates[k]})
 		}
 	}
+	for _, rows := range [][]slotIn{ofJobs, plain, ofRequests} {
+		slices.SortFunc(rows, func(a, b slotIn) int { return compareRows(a.shard, b.shard, a.Key, b.Key) })
+	}
+	slices.SortFunc(updates, func(a, b updateIn) int { return compareRows(a.shard, b.shard, a.Slot.Key, b.Slot.Key) })
 	w.insert(insertSlotsOfJobs, ofJobs)
 	w.insert(insertSlots, plain)
 	w.insertRequested(ofRequests, requests)
@@ -267,6 +273,11 @@ func (w *writer) slots() {
 		}
 		w.returning(updateSlots, updateArrays(updates)...)
 	}
+}
+
+// compareRows orders slots of any shards as the database does.
+func compareRows(shardA, shardB int32, a, b job.SlotKey) int {
+	return cmp.Or(cmp.Compare(shardA, shardB), cmp.Compare(a.FireTime, b.FireTime), bytes.Compare(a.UID[:], b.UID[:]))
 }
 
 func (w *writer) insert(query string, rows []slotIn) {

@@ -89,6 +89,17 @@ func (db *DB) SlotsByKey(ctx context.Context, id shard.ID, keys []job.SlotKey) (
 	return found, nil
 }
 
+// KeysBefore implements store.Reader.
+func (db *DB) KeysBefore(ctx context.Context, id shard.ID, before job.SlotKey, limit int) ([]job.SlotKey, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT s.fire_time, s.uid FROM slots s
+		WHERE s.shard = ? AND (s.fire_time, s.uid) < (?, ?) ORDER BY s.fire_time DESC, s.uid DESC LIMIT ?`, int64(id), int64(before.FireTime), before.UID[:], limit)
+	keys, err := collect(rows, err, storekit.ScanSlotKey)
+	if err != nil {
+		return nil, unavailable("read keys", err)
+	}
+	return keys, nil
+}
+
 // UnscheduledSlots implements store.Reader.
 func (db *DB) UnscheduledSlots(ctx context.Context, id shard.ID, uid job.UID, before job.Instant, limit int) ([]job.Slot, error) {
 	rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.SlotColumns+` FROM slots s INDEXED BY slots_unscheduled
@@ -200,15 +211,15 @@ func (db *DB) GapsOf(ctx context.Context, id shard.ID) ([]store.Gap, error) {
 
 // DeadLetters implements store.Reader.
 func (db *DB) DeadLetters(ctx context.Context, p store.DeadLettersPage) ([]store.DeadLetterOf, store.DeadCursor, error) {
-	rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.DeadLetterColumns+` FROM dead_letters d
-		WHERE (d.shard, d.fire_time, d.uid) > (?1, ?2, ?3) AND d.namespace = ?4 AND (?5 = '' OR d.handler = ?5) AND (?6 = '' OR d.fingerprint = ?6)
-		ORDER BY d.shard, d.fire_time, d.uid LIMIT ?7`,
-		int64(p.After.Shard), int64(p.After.Key.FireTime), p.After.Key.UID[:], p.Namespace, p.Handler, p.Fingerprint, p.Limit+1)
-	letters, err := collect(rows, err, storekit.ScanDeadLetter)
+	letters, next, err := storekit.DeadPage(p, func(after store.DeadCursor, limit int) ([]store.DeadLetterOf, error) {
+		rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.DeadLetterColumns+` FROM dead_letters d
+			WHERE (d.shard, d.fire_time, d.uid) > (?, ?, ?) ORDER BY d.shard, d.fire_time, d.uid LIMIT ?`,
+			int64(after.Shard), int64(after.Key.FireTime), after.Key.UID[:], limit)
+		return collect(rows, err, storekit.ScanDeadLetter)
+	})
 	if err != nil {
-		return nil, store.DeadCursor{}, unavailable("list dead letters", err)
+		return nil, next, unavailable("list dead letters", err)
 	}
-	letters, next := storekit.DeadPage(letters, p.Limit)
 	return letters, next, nil
 }
 

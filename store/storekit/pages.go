@@ -197,13 +197,35 @@ func JobsPage(p store.JobsPage, read func(after store.JobCursor, limit int) ([]j
 
 func jobCursor(j *job.Job) store.JobCursor { return store.JobCursor{Name: j.Name, UID: j.UID} }
 
-// DeadPage cuts a page of dead letters, of which one more than limit was read.
-func DeadPage(letters []store.DeadLetterOf, limit int) ([]store.DeadLetterOf, store.DeadCursor) {
-	if len(letters) <= limit {
-		return letters, store.DeadCursor{}
+// DeadPage gathers a page of dead letters of a namespace, a handler and a fingerprint.
+// read returns at most limit of them after a place, in order.
+func DeadPage(p store.DeadLettersPage, read func(after store.DeadCursor, limit int) ([]store.DeadLetterOf, error)) (page []store.DeadLetterOf, next store.DeadCursor, err error) {
+	limit := p.Limit + 1
+	for looked := 0; looked < scanBudget; {
+		letters, err := read(p.After, limit)
+		if err != nil {
+			return nil, next, err
+		}
+		for _, d := range letters {
+			if d.Namespace == p.Namespace && (p.Handler == "" || d.Handler == p.Handler) && (p.Fingerprint == "" || d.Fingerprint == p.Fingerprint) {
+				if len(page) == p.Limit {
+					return page, deadCursor(page[p.Limit-1]), nil
+				}
+				page = append(page, d)
+			}
+			p.After = deadCursor(d)
+		}
+		if len(letters) < limit {
+			return page, store.DeadCursor{}, nil
+		}
+		looked += len(letters)
+		limit = min(2*limit, 1000)
 	}
-	last := letters[limit-1]
-	return letters[:limit], store.DeadCursor{Shard: last.Shard, Key: last.Key}
+	return page, p.After, nil
+}
+
+func deadCursor(d store.DeadLetterOf) store.DeadCursor {
+	return store.DeadCursor{Shard: d.Shard, Key: d.Key}
 }
 
 // CountBudget bounds the slots of one shard that are counted.

@@ -274,6 +274,14 @@ func ScanTakeOver(row Scanner) (t store.TakeOver, err error) {
 	return t, row.Scan(&t.Epoch, &t.Owner, &t.Gen, &t.Rev, &t.At)
 }
 
+// ScanSlotKey reads fire_time and uid.
+func ScanSlotKey(row Scanner) (k job.SlotKey, err error) {
+	var uid []byte
+	err = row.Scan(&k.FireTime, &uid)
+	scanUID(&k.UID, uid)
+	return k, err
+}
+
 // ScanUID reads a uid.
 func ScanUID(row Scanner) (uid job.UID, err error) {
 	var b []byte

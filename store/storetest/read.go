@@ -131,6 +131,24 @@ var readTests = map[string]func(*testing.T, *world){
 			t.Errorf("read %+v", got)
 		}
 	},
+	"keys before a place, newest first": func(t *testing.T, w *world) {
+		a, b := w.recurring(1, "a"), w.recurring(1, "b")
+		w.create(a, b)
+		w.insert(1, w.slot(&a, w.at), w.slot(&b, w.at), w.slot(&a, w.at+1), w.slot(&a, w.at+2))
+		var got []job.SlotKey
+		for before := (job.SlotKey{FireTime: w.at + 2}); ; {
+			page, err := w.KeysBefore(w.ctx, 1, before, 2)
+			w.ok(err)
+			if got = append(got, page...); len(page) < 2 {
+				break
+			}
+			before = page[1]
+		}
+		want := []job.SlotKey{{FireTime: w.at + 1, UID: a.UID}, {FireTime: w.at, UID: b.UID}, {FireTime: w.at, UID: a.UID}}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	},
 	"many slots by key": func(t *testing.T, w *world) {
 		j := w.recurring(1, "j")
 		w.create(j)
