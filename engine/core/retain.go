@@ -33,6 +33,7 @@ type retention struct {
 	isFull  bool                 // the walk over the slots that is under way, or was the last
 	kept    map[job.UID]struct{} // jobs of slots that stay; nil if they are too many, or not known
 	holds   map[job.UID]struct{} // what the last full walk kept, for the walk over the ended jobs
+	held    job.Instant          // the line of that walk
 	ended   store.EndedQuery
 	done    store.EndedQuery
 	oldest  store.Old
@@ -146,7 +147,7 @@ func (s *Shard) beginWalk(i int) {
 	case walkEnded:
 		r.walks[i].next = job.MaxInstant
 		// A slot that was triggered as its job ended may be due a little later than the end.
-		r.ended = store.EndedQuery{Before: min(r.line, s.now.Add(-max(s.cfg.Retention, s.cfg.NameRetention))).Add(-time.Minute)}
+		r.ended = store.EndedQuery{Before: min(r.held, s.now.Add(-max(s.cfg.Retention, s.cfg.NameRetention))).Add(-time.Minute)}
 	}
 }
 
@@ -208,7 +209,7 @@ func (e OldSlotsLoaded) apply(s *Shard) {
 		r.kept = nil
 	}
 	if full := r.isFull && r.kept != nil; full && !r.walks[walkSlots].active && !r.walks[walkEnded].active {
-		r.holds, r.kept, r.walks[walkEnded].next = r.kept, nil, s.now
+		r.holds, r.held, r.kept, r.walks[walkEnded].next = r.kept, r.line, nil, s.now
 	}
 }
 
