@@ -98,14 +98,16 @@ func (h *history) act() {
 
 // receive hands what was sent to the workers that are there.
 func (h *history) receive() {
-	for _, a := range takeAll[Assign](h.rig) {
-		key, ok := h.workers[a.Worker.ID]
-		if !ok || key != a.Worker {
-			h.step(Undeliverable{Worker: a.Worker, Token: a.Token})
-			h.old = append(h.old, a)
-			continue
+	for all := takeAll[Assign](h.rig); len(all) > 0; all = takeAll[Assign](h.rig) { // what can't be delivered is assigned anew
+		for _, a := range all {
+			key, ok := h.workers[a.Worker.ID]
+			if !ok || key != a.Worker {
+				h.step(Undeliverable{Worker: a.Worker, Token: a.Token})
+				h.old = append(h.old, a)
+				continue
+			}
+			h.holding[key.ID] = append(h.holding[key.ID], a)
 		}
-		h.holding[key.ID] = append(h.holding[key.ID], a)
 	}
 	for _, stop := range takeAll[Stop](h.rig) {
 		h.drop(stop.Worker, stop.Token)
