@@ -63,7 +63,8 @@ var law = map[string]struct {
 		ours:   []string{"controlplane", "controlplane/jsonmap", "coordinator/solo", "engine", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite"},
 		others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
 	},
-	"loadtest/demo":     {ours: []string{"proto/carillon/v1", "workersdk"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
+	"loadtest/process":  {},
+	"loadtest/demo":     {ours: []string{"loadtest/process", "proto/carillon/v1", "workersdk"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"loadtest/checker":  {ours: []string{"store", "job", "shard"}},
 	"internal/testgate": {},
 }

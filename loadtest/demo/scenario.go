@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/loadtest/process"
 )
 
 const (
@@ -32,7 +36,7 @@ type demo struct {
 	log      *os.File
 
 	grpc, http     string // the server's addresses, from its first start on
-	server, worker *child
+	server, worker *process.Process
 	api            *api
 
 	kill      time.Time // when the server is to be killed
@@ -72,9 +76,9 @@ func (d *demo) open() (err error) {
 // close ends what still runs and clears up.
 func (d *demo) close(remove bool) error {
 	var errs []error
-	for _, c := range []*child{d.worker, d.server} {
-		if c != nil && !c.gone() {
-			errs = append(errs, c.stop())
+	for _, c := range []*process.Process{d.worker, d.server} {
+		if c != nil && !c.Gone() {
+			errs = append(errs, c.Stop())
 		}
 	}
 	if d.api != nil {
@@ -111,7 +115,7 @@ func (d *demo) startAll(ctx context.Context) (err error) {
 	if err := d.startServer(ctx); err != nil {
 		return err
 	}
-	d.screen.say("carillon dev is up: gRPC %s, REST http://%s/v1 (pid %d)", d.grpc, d.http, d.server.pid())
+	d.screen.say("carillon dev is up: gRPC %s, REST http://%s/v1 (pid %d)", d.grpc, d.http, d.server.PID())
 	if d.api, err = dial(d.grpc); err != nil {
 		return err
 	}
@@ -119,31 +123,38 @@ func (d *demo) startAll(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if d.worker, err = spawn("worker", nil, d.log, self, "worker", "--address", d.grpc); err != nil {
+	if d.worker, err = d.spawn("worker", d.log, self, "worker", "--address", d.grpc); err != nil {
 		return err
 	}
 	if err := d.awaitWorker(ctx); err != nil {
 		return err
 	}
-	d.screen.say("a worker serves %v (pid %d)", allHandlers, d.worker.pid())
+	d.screen.say("a worker serves %v (pid %d)", allHandlers, d.worker.PID())
 	return nil
+}
+
+// spawn starts a program whose stderr goes to the log.
+func (d *demo) spawn(what string, stdout io.Writer, name string, args ...string) (*process.Process, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = stdout, d.log
+	return process.Start(what, cmd)
 }
 
 // startServer starts the server on the addresses of its first start.
 func (d *demo) startServer(ctx context.Context) (err error) {
-	b := newBanner(d.log)
-	d.server, err = spawn("server", b, d.log, d.carillon, "dev", "--data", filepath.Join(d.dir, "data"), "--grpc", d.grpc, "--http", d.http)
+	b := process.NewBanner(d.log)
+	d.server, err = d.spawn("server", b, d.carillon, "dev", "--data", filepath.Join(d.dir, "data"), "--grpc", d.grpc, "--http", d.http)
 	if err != nil {
 		return err
 	}
 	late := time.NewTimer(startTimeout)
 	defer late.Stop()
 	select {
-	case <-b.found:
-		d.grpc, d.http = b.grpc, b.http
+	case <-b.Found():
+		d.grpc, d.http = b.Addresses()
 		return nil
-	case <-d.server.done:
-		return fmt.Errorf("the server ended at its start: %s", d.server.ending())
+	case <-d.server.Ended():
+		return fmt.Errorf("the server ended at its start: %s", d.server.Ending())
 	case <-late.C:
 		return fmt.Errorf("the server did not print its addresses within %s", startTimeout)
 	case <-ctx.Done():
@@ -259,8 +270,8 @@ func (d *demo) die(ctx context.Context) error {
 	if err := d.create(ctx, last); err != nil {
 		return err
 	}
-	pid := d.server.pid()
-	if err := d.server.kill(); err != nil {
+	pid := d.server.PID()
+	if err := d.server.Kill(); err != nil {
 		return err
 	}
 	d.outage.from = time.Now() // what fired while the signal was on its way is not of the outage
@@ -274,7 +285,7 @@ func (d *demo) rise(ctx context.Context) error {
 	if err := d.startServer(ctx); err != nil {
 		return err
 	}
-	d.screen.say("started the server again on the same data and ports (pid %d): the missed seconds are made up for", d.server.pid())
+	d.screen.say("started the server again on the same data and ports (pid %d): the missed seconds are made up for", d.server.PID())
 	return d.sleep(ctx, afterRestart, d.server, d.worker)
 }
 
@@ -318,8 +329,8 @@ func (d *demo) check(ctx context.Context) (err error) {
 
 // stopAll stops the processes; how they stop is part of the verdict.
 func (d *demo) stopAll() {
-	for _, c := range []*child{d.worker, d.server} {
-		if err := c.stop(); err != nil {
+	for _, c := range []*process.Process{d.worker, d.server} {
+		if err := c.Stop(); err != nil {
 			d.wrong = append(d.wrong, err.Error())
 		}
 	}
@@ -341,20 +352,20 @@ func (d *demo) until(ctx context.Context, what string, limit, pause time.Duratio
 }
 
 // sleep waits, and fails at once if a process that must live doesn't.
-func (d *demo) sleep(ctx context.Context, pause time.Duration, alive ...*child) error {
+func (d *demo) sleep(ctx context.Context, pause time.Duration, alive ...*process.Process) error {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	gone := make([]<-chan struct{}, 2)
 	for i, c := range alive {
-		gone[i] = c.done
+		gone[i] = c.Ended()
 	}
 	select {
 	case <-timer.C:
 		return nil
 	case <-gone[0]:
-		return fmt.Errorf("the %s ended by itself: %s", alive[0].what, alive[0].ending())
+		return fmt.Errorf("the %s ended by itself: %s", alive[0].What(), alive[0].Ending())
 	case <-gone[1]:
-		return fmt.Errorf("the %s ended by itself: %s", alive[1].what, alive[1].ending())
+		return fmt.Errorf("the %s ended by itself: %s", alive[1].What(), alive[1].Ending())
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

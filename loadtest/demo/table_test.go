@@ -6,23 +6,6 @@ import (
 	"testing"
 )
 
-func TestAddresses(t *testing.T) {
-	const text = "carillon dev is up\n  gRPC     127.0.0.1:39905\n  REST     http://127.0.0.1:39715/v1\n"
-	if grpc, http := addresses(text); grpc != "127.0.0.1:39905" || http != "127.0.0.1:39715" {
-		t.Errorf("addresses = %q, %q", grpc, http)
-	}
-	if _, http := addresses(text[:len(text)-6]); http != "" {
-		t.Errorf("an incomplete line gave %q", http)
-	}
-	b := newBanner(io.Discard)
-	for _, c := range text + "and more\n" { // in the smallest pieces
-		if _, err := io.WriteString(b, string(c)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	<-b.found
-}
-
 func screenOn(out io.Writer, live, color bool) *screen {
 	return &screen{out: out, live: live, color: color, seen: map[string]row{}}
 }

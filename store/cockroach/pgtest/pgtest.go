@@ -25,9 +25,9 @@ var ErrMissing = errors.New("PostgreSQL is not installed: run `apt-get install p
 
 // Server is a running server.
 type Server struct {
-	dir     string
-	bin     string
-	durable bool
+	dir  string
+	bin  string
+	args []string // beside those of every server
 	cmd     *exec.Cmd
 	user    string
 	last    int
@@ -36,13 +36,21 @@ type Server struct {
 const startTimeout = 20 * time.Second
 
 // Start starts a server. Stop ends it and removes its files.
-func Start(ctx context.Context) (*Server, error) { return start(ctx, false) }
+func Start(ctx context.Context) (*Server, error) {
+	return start(ctx, "-F", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+}
 
 // StartDurable starts a server that keeps what it has committed when its processes are
-// killed.
-func StartDurable(ctx context.Context) (*Server, error) { return start(ctx, true) }
+// killed: it leaves the disk to the operating system, which nobody kills.
+func StartDurable(ctx context.Context) (*Server, error) { return start(ctx, "-F") }
 
-func start(ctx context.Context, durable bool) (*Server, error) {
+// StartReal starts a server that waits for its disk, with the memory of a small one in
+// production.
+func StartReal(ctx context.Context) (*Server, error) {
+	return start(ctx, "-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB")
+}
+
+func start(ctx context.Context, args ...string) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
@@ -51,7 +59,7 @@ func start(ctx context.Context, durable bool) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{dir: dir, bin: bin, durable: durable, user: "carillon"}
+	s := &Server{dir: dir, bin: bin, args: args, user: "carillon"}
 	cred, err := credential(dir)
 	if err != nil {
 		return nil, errors.Join(err, s.Stop())
@@ -70,10 +78,7 @@ func start(ctx context.Context, durable bool) (*Server, error) {
 
 // run starts the server on its data and waits until it takes connections.
 func (s *Server) run(ctx context.Context) error {
-	args := []string{"-D", filepath.Join(s.dir, "data"), "-k", s.dir, "-F", "-c", "listen_addresses=", "-c", "max_connections=200", "-c", "deadlock_timeout=100ms"}
-	if !s.durable { // -F leaves the disk to the operating system, which nobody kills
-		args = append(args, "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
-	}
+	args := append([]string{"-D", filepath.Join(s.dir, "data"), "-k", s.dir, "-c", "listen_addresses=", "-c", "max_connections=200", "-c", "deadlock_timeout=100ms"}, s.args...)
 	cred, err := credential(s.dir)
 	if err != nil {
 		return err
@@ -92,6 +97,9 @@ func (s *Server) run(ctx context.Context) error {
 	s.cmd = cmd
 	return s.await(ctx)
 }
+
+// PID is the number of the server's first process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
 
 // RestartImmediate ends the server without any clean-up, as `pg_ctl restart -m
 // immediate` does, and starts it again.
