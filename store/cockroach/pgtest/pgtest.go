@@ -28,9 +28,9 @@ type Server struct {
 	dir  string
 	bin  string
 	args []string // beside those of every server
-	cmd     *exec.Cmd
-	user    string
-	last    int
+	cmd  *exec.Cmd
+	user string
+	last int
 }
 
 const startTimeout = 20 * time.Second
