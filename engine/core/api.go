@@ -2,7 +2,7 @@ package core
 
 import (
 	"fmt"
-	"maps"
+	"iter"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -152,12 +152,24 @@ func (s *Shard) endJob(j *jobState, at job.Instant) {
 	}
 	j.live, j.EndedAt = false, at
 	s.wheel.Cancel(j.timer)
-	for _, slot := range inOrder(maps.Values(s.slots)) {
-		if slot.job == j && slot.row.State == job.Ready {
-			s.cancel(slot, "its job was deleted")
-		}
+	for _, slot := range inOrder(s.readyOf(j)) {
+		s.cancel(slot, "its job was deleted")
 	}
 	s.dropJob(j)
+}
+
+// readyOf are the READY slots of a job that are in memory.
+func (s *Shard) readyOf(j *jobState) iter.Seq[*slotState] {
+	return func(yield func(*slotState) bool) {
+		if j.open == 0 {
+			return
+		}
+		for _, slot := range s.slots { // in any order: the caller sorts them
+			if slot.job == j && slot.row.State == job.Ready && !yield(slot) {
+				return
+			}
+		}
+	}
 }
 
 // triggerState is a trigger on its way to the database.

@@ -98,12 +98,16 @@ func (r *rig) deleteAll(ctx context.Context, n int) error {
 // settle waits until no slot is open.
 func (r *rig) settle(ctx context.Context) error {
 	return r.eventually(ctx, settleTime, "all that was due has ended", func(ctx context.Context) (bool, error) {
-		resp, err := r.slots.ListSlots(ctx, &carillonv1.ListSlotsRequest{Parent: parent + "/jobs/-", PageSize: 1,
-			States: []carillonv1.SlotState{carillonv1.SlotState_SLOT_STATE_READY, carillonv1.SlotState_SLOT_STATE_RUNNING}})
-		if err != nil || resp.GetNextPageToken() != "" {
-			return false, err
+		for token := ""; ; { // a page looks at a bounded number of slots, and may be empty
+			resp, err := r.slots.ListSlots(ctx, &carillonv1.ListSlotsRequest{Parent: parent + "/jobs/-", PageSize: 1, PageToken: token,
+				States: []carillonv1.SlotState{carillonv1.SlotState_SLOT_STATE_READY, carillonv1.SlotState_SLOT_STATE_RUNNING}})
+			if err != nil || len(resp.GetSlots()) > 0 {
+				return false, err
+			}
+			if token = resp.GetNextPageToken(); token == "" {
+				return true, nil
+			}
 		}
-		return len(resp.GetSlots()) == 0, nil
 	})
 }
 
