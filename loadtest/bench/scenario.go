@@ -18,6 +18,8 @@ import (
 const (
 	parent      = "namespaces/default"
 	batchCreate = 1000
+	// afterLoad is how long the load goes on after what is measured.
+	afterLoad = 5 * time.Second
 	// settleTime is how long what was due may take to its end after the load.
 	settleTime = 60 * time.Second
 )
@@ -142,6 +144,7 @@ func (r *rig) finishRecurring(ctx context.Context, n int) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
+	sleep(ctx, afterLoad) // a job that is deleted takes what waits of it along
 	r.say("ending %d jobs", n)
 	if err := r.deleteAll(ctx, n); err != nil {
 		return err
