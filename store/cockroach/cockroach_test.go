@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"strings"
@@ -440,4 +441,40 @@ func TestAFloodOfListsDelaysNoCommit(t *testing.T) {
 	}
 	close(hold)
 	lists.Wait()
+}
+
+// Calls that are cancelled at any moment leave no connection behind (B154).
+func TestCancelledCallsLeaveNoConnectionBehind(t *testing.T) {
+	db, _, owned := fresh(t)
+	r := rand.New(rand.NewPCG(1, 1))
+	var calls sync.WaitGroup
+	for n := range 400 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(10_000))*time.Microsecond)
+		calls.Go(func() {
+			defer cancel()
+			// Whether a call succeeds or not depends on the moment; either is fine.
+			switch n % 5 {
+			case 0:
+				_, _, _ = db.Jobs(ctx, store.JobsPage{Namespace: "d", Limit: 10})
+			case 1:
+				_, _ = db.CountSlots(ctx, "d", 0)
+			case 2:
+				_, _ = db.Load(ctx, owned.Proof)
+			case 3:
+				_, _ = db.Commit(ctx, batch(store.ShardBatch{Proof: owned.Proof, Watermark: owned.Watermark}))
+			case 4:
+				_, _, _ = db.Slots(ctx, store.SlotsPage{Namespace: "d", Limit: 10})
+			}
+		})
+	}
+	calls.Wait()
+	if n := db.InUse(); n != 0 {
+		t.Errorf("%d connections are in use", n)
+	}
+	if _, err := db.Commit(t.Context(), batch(store.ShardBatch{Proof: owned.Proof, Creates: []store.Create{{Job: everyMinute(1)}}})); err != nil {
+		t.Error(err)
+	}
+	if jobs, _, err := db.Jobs(t.Context(), store.JobsPage{Namespace: "d", Limit: 10}); err != nil || len(jobs) != 1 {
+		t.Errorf("%d jobs, %v", len(jobs), err)
+	}
 }
