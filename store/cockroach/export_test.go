@@ -18,7 +18,9 @@ func (db *DB) HoldReaders(ctx context.Context, cleanup func(func())) {
 }
 
 // InUse counts the connections that somebody has.
-func (db *DB) InUse() int32 { return db.owner.Stat().AcquiredConns() + db.reader.Stat().AcquiredConns() }
+func (db *DB) InUse() int32 {
+	return db.owner.Stat().AcquiredConns() + db.reader.Stat().AcquiredConns()
+}
 
 // Settings reads a setting of the connections of both pools.
 func (db *DB) Settings(ctx context.Context, name string) (owner, reader string, err error) {
