@@ -62,7 +62,11 @@ func (s slotService) ExplainSlot(ctx context.Context, req *carillonv1.ExplainSlo
 
 // newest returns the fire time of a job's newest slot, or else its next one.
 func (s slotService) newest(ctx context.Context, j *job.Job) (job.Instant, error) {
-	h := history{store: s.store, job: j, before: math.MaxInt64}
+	oldest, err := s.store.RetainedFrom(ctx, j.Shard)
+	if err != nil {
+		return 0, err
+	}
+	h := history{store: s.store, job: j, before: math.MaxInt64, oldest: oldest}
 	for !h.done {
 		slots, err := h.page(ctx, 1)
 		if err != nil {

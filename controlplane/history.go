@@ -101,6 +101,13 @@ func (h *history) remaining(ctx context.Context) ([]job.Slot, error) {
 		keys = append(keys, job.SlotKey{FireTime: low, UID: h.job.UID})
 	}
 	keys = slices.Compact(slices.DeleteFunc(keys, func(k job.SlotKey) bool { return k.UID != h.job.UID }))
+	if len(keys) > historyChunk {
+		keys = keys[:historyChunk]
+		low = keys[historyChunk-1].FireTime
+	}
+	if low <= h.job.EffectiveFrom {
+		low = job.MinInstant // nothing of the job is older
+	}
 	slots, err := h.store.SlotsByKey(ctx, h.job.Shard, keys)
 	if err != nil {
 		return nil, err

@@ -178,7 +178,11 @@ func (s slotService) slotsOfJob(ctx context.Context, parent string, states []job
 			return nil, slotsCursor{}, s.toStatus(ctx, "list slots", err)
 		}
 	}
-	if i := slices.Index(uids, at.UID); i > 0 {
+	if !at.UID.IsZero() {
+		i := slices.Index(uids, at.UID)
+		if i < 0 {
+			return nil, slotsCursor{}, nil // it was too old to be kept, and so are those before it
+		}
 		uids = uids[i:]
 	}
 	oldest, err := s.store.RetainedFrom(ctx, j.Shard)

@@ -50,9 +50,24 @@ func (l *loop) startGroup() {
 	if len(g.members) == 0 {
 		return
 	}
+	g.prune(min(room, pruneRoom))
 	l.turn = (l.turn + 1) % len(l.order)
 	l.inflight = g
 	l.commits <- g
+}
+
+// pruneRoom bounds what one group commit deletes because it is old.
+const pruneRoom = 500
+
+// prune lets the group delete what is old, in the room that live work left. It makes no
+// group for that alone.
+func (g *group) prune(room int) {
+	for _, m := range g.members {
+		if room <= 0 {
+			return
+		}
+		room -= m.shard.Prune(&m.rows, room)
+	}
 }
 
 // finishGroup tells the shards what became of a group.

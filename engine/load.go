@@ -140,6 +140,20 @@ type readJob struct {
 	inboxes bool
 }
 
+// retention holds the reads that find what is old: one at a time for the whole node,
+// lest live work wait for a reader.
+type retention struct {
+	waiting []readJob
+	under   *readJob // the one under way
+}
+
+// ended notes that a read ended, if it was one of these.
+func (r *retention) ended(j readJob) {
+	if j.read.Kind.Retains() {
+		r.under = nil
+	}
+}
+
 // maxReaders bounds the reads that run at the same time.
 const maxReaders = 4
 
@@ -148,7 +162,12 @@ func (l *loop) startReads() {
 	for _, id := range l.order {
 		s := l.shards[id]
 		for _, r := range s.Reads() {
-			l.unread = append(l.unread, readJob{shard: s, proof: s.Proof(), read: r})
+			j := readJob{shard: s, proof: s.Proof(), read: r}
+			if r.Kind.Retains() {
+				l.retention.waiting = append(l.retention.waiting, j)
+			} else {
+				l.unread = append(l.unread, j)
+			}
 		}
 	}
 }
@@ -177,20 +196,25 @@ func (l *loop) read(ctx context.Context, j readJob) {
 	for ctx.Err() == nil {
 		done, err := l.tryRead(ctx, j)
 		if err == nil {
-			_ = l.node.post(ctx, done) // fails only if the loop has ended
+			_ = l.node.post(ctx, func(l *loop) { // fails only if the loop has ended
+				l.retention.ended(j)
+				done(l)
+			})
 			return
 		}
 		if fenced := (*store.FencedError)(nil); errors.As(err, &fenced) {
 			_ = l.node.post(ctx, func(l *loop) {
+				l.retention.ended(j)
 				if l.shards[j.proof.Shard] == j.shard {
 					l.drop(j.proof.Shard)
 				}
 			})
 			return
 		}
-		if j.read.Kind >= core.ReadOldSlots && !j.inboxes {
+		if j.read.Kind.Retains() {
 			l.cfg.Log.Warn("a read of the retention failed; it comes again", "shard", j.proof.Shard, "kind", j.read.Kind, "error", err)
 			_ = l.node.post(ctx, func(l *loop) {
+				l.retention.ended(j)
 				if l.shards[j.proof.Shard] == j.shard {
 					l.step(j.shard, core.RetainFailed{Read: j.read})
 				}

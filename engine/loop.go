@@ -31,6 +31,7 @@ type loop struct {
 	inflight  *group
 	reads     chan readJob
 	unread    []readJob // wait for a reader: the loop itself never waits for one
+	retention retention
 	loads     chan loadJob
 	unloaded  []loadJob // wait for the loader
 
@@ -80,7 +81,7 @@ func (l *loop) run(ctx, work context.Context) error {
 			l.wake()
 			l.serve(r)
 		case readers <- read:
-			l.unread = l.unread[1:]
+			l.handedOut()
 			continue
 		case loader <- load:
 			l.unloaded = l.unloaded[1:]
@@ -112,9 +113,22 @@ func (l *loop) run(ctx, work context.Context) error {
 	}
 }
 
+// handedOut notes that a reader took what nextRead offered.
+func (l *loop) handedOut() {
+	if len(l.unread) > 0 {
+		l.unread = l.unread[1:]
+		return
+	}
+	r := &l.retention
+	r.under, r.waiting = &r.waiting[0], r.waiting[1:]
+}
+
 // nextRead returns a channel only if there is something to read.
 func (l *loop) nextRead() (chan<- readJob, readJob) {
 	if len(l.unread) == 0 {
+		if r := &l.retention; r.under == nil && len(r.waiting) > 0 {
+			return l.reads, r.waiting[0]
+		}
 		return nil, readJob{}
 	}
 	return l.reads, l.unread[0]

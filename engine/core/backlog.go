@@ -95,5 +95,6 @@ func (s *Shard) cancelWaiting(e WaitingLoaded) {
 	}
 	if len(e.Slots) == e.Read.Limit {
 		s.reads.endedJobs = append(s.reads.endedJobs, e.Read.UID)
+		s.reads.cancelsUnwritten = true
 	}
 }

@@ -39,8 +39,7 @@ func (s *Shard) Fault() error { return s.fault }
 func (s *Shard) HasPending() bool {
 	p := &s.pending
 	return p.opening || len(p.dirty) > 0 || len(p.creates) > 0 || len(p.triggers) > 0 || len(p.replies) > 0 ||
-		len(p.messages) > 0 || len(p.adopted) > 0 || p.rows.Rows() > 0 || s.opened && s.hasGapWork() ||
-		len(s.retain.expired.slots)+len(s.retain.expired.jobs) > 0
+		len(p.messages) > 0 || len(p.adopted) > 0 || p.rows.Rows() > 0 || s.opened && s.hasGapWork()
 }
 
 // watermarkDue reports whether the shard should prove that it lives. A little
@@ -69,7 +68,6 @@ func (s *Shard) Ready(now job.Instant, room int) *Batch {
 	if s.opened {
 		s.fillGaps(b, room)
 	}
-	s.writePrunes(b, room)
 	s.writeWatermark(b)
 	if len(s.pending.dirty) == 0 {
 		b.Rows.InboxDels, s.pending.adopted = s.pending.adopted, nil
@@ -185,6 +183,7 @@ func (e Committed) apply(s *Shard) {
 		s.reloadGaps(e.Outcome.Gaps)
 	}
 	s.outbox = append(s.outbox, b.after...)
+	s.reads.cancelsUnwritten = false
 	for _, q := range s.queues {
 		q.waiting[priorityLive].paused, q.waiting[priorityBackfill].paused = false, false
 	}

@@ -25,6 +25,9 @@ const (
 	ReadOldest                        // the oldest request and event; answered by OldestLoaded
 )
 
+// Retains reports whether a read only looks for what is old.
+func (k ReadKind) Retains() bool { return k >= ReadOldSlots }
+
 // Read is what a shard needs from the database. It is read after every earlier
 // batch has ended, under the shard's proof.
 type Read struct {
@@ -50,6 +53,7 @@ type readState struct {
 	asked              map[job.SlotKey]bool
 	cancelling         *job.UID // whose waiting slots are being cancelled
 	endedJobs          []job.UID
+	cancelsUnwritten   bool // the last page of them would be read again
 	// ended are the jobs that ended since endedFrom, endedBefore those of the time
 	// before: what comes back from a read may not know of it.
 	ended, endedBefore map[job.UID]job.Instant
@@ -91,7 +95,7 @@ func (s *Shard) Reads() []Read {
 			}
 		}
 	}
-	if s.reads.cancelling == nil && len(s.reads.endedJobs) > 0 {
+	if s.reads.cancelling == nil && !s.reads.cancelsUnwritten && len(s.reads.endedJobs) > 0 {
 		uid := s.reads.endedJobs[0]
 		s.reads.endedJobs = s.reads.endedJobs[1:]
 		s.reads.cancelling = &uid

@@ -59,6 +59,11 @@ const (
 type prunes struct {
 	slots []store.SlotPrune
 	jobs  []job.UID
+	old   store.Old
+}
+
+func (x *prunes) empty() bool {
+	return len(x.slots)+len(x.jobs) == 0 && x.old.RequestsBefore == 0 && x.old.EventsBefore == 0
 }
 
 const (
@@ -94,23 +99,24 @@ func (s *Shard) settled() job.Instant {
 // retainWake is when the retention wants to go on.
 func (s *Shard) retainWake() job.Instant {
 	r := &s.retain
-	wake := job.MaxInstant
-	if r.reading {
-		return wake
+	active := slices.ContainsFunc(r.walks[:], func(w walk) bool { return w.active })
+	if !active || s.retainHeld() {
+		return job.MaxInstant // what holds it up wakes the shard when it ends
 	}
-	for _, w := range r.walks {
-		if w.active {
-			wake = min(wake, r.stepped.Add(stepPause))
-		}
-	}
-	return wake
+	return r.stepped.Add(stepPause)
+}
+
+// retainHeld reports whether the retention waits for something else.
+func (s *Shard) retainHeld() bool {
+	r := &s.retain
+	inbox := s.reads.inbox || s.reads.inboxWanted || len(s.pending.adopted) > 0
+	return r.reading || s.behind || inbox || s.inflight != nil || !r.expired.empty()
 }
 
 // retainReads asks for what the next walk looks at.
 func (s *Shard) retainReads() []Read {
 	r := &s.retain
-	inboxEmpty := !s.reads.inbox && !s.reads.inboxWanted && len(s.pending.adopted) == 0
-	if r.reading || s.behind || !inboxEmpty || len(r.expired.slots)+len(r.expired.jobs) > 0 || s.now.Sub(r.stepped) < stepPause {
+	if s.retainHeld() || s.now.Sub(r.stepped) < stepPause {
 		return nil
 	}
 	for i := range r.walks {
@@ -176,14 +182,15 @@ func (s *Shard) walked(i int, more bool) {
 	s.retain.walks[i].active = more
 }
 
-// RetainFailed says that a read of the retention failed. It is not repeated at once:
+// RetainFailed says that a read of the retention failed. It is repeated a minute later:
 // nothing waits for it.
 type RetainFailed struct{ Read Read }
 
 func (e RetainFailed) apply(s *Shard) {
 	for i, w := range s.retain.walks {
 		if w.kind == e.Read.Kind {
-			s.walked(i, false)
+			s.walked(i, true)
+			s.retain.stepped = s.now.Add(s.cfg.PassEvery)
 		}
 	}
 }
@@ -284,7 +291,7 @@ func (e OldestLoaded) apply(s *Shard) {
 	old.EventsBefore = before(old.EventsFrom, s.now.Add(-s.cfg.EventRetention))
 	more := old.RequestsBefore != 0 || old.EventsBefore != 0
 	if more {
-		s.pending.rows.Old = old
+		s.retain.expired.old = old
 	}
 	s.walked(walkOldest, more)
 }
@@ -297,17 +304,21 @@ func before(oldest, until job.Instant) job.Instant {
 	return until
 }
 
-// writePrunes lets the batch delete what has outlived, after all live work and in a
-// part of the room: other shards' live work may need the rest.
-func (s *Shard) writePrunes(b *Batch, room int) {
+// Prune adds to the rows of a batch that Ready made what has outlived, at most room
+// rows, and returns how many those are. A node asks for it once it has the live work
+// of all its shards: deleting delays nobody.
+func (s *Shard) Prune(rows *store.ShardBatch, room int) int {
 	x := &s.retain.expired
-	n := min(len(x.slots), max(1, (room-b.Rows.Rows())/4))
-	if len(s.pending.dirty) > 0 || room <= b.Rows.Rows() {
-		return
-	}
-	b.Rows.SlotPrunes, x.slots = x.slots[:n:n], x.slots[n:]
+	slots, jobs := min(len(x.slots), room), 0
+	rows.SlotPrunes, x.slots = x.slots[:slots:slots], x.slots[slots:]
 	if len(x.slots) == 0 {
-		b.Rows.JobPrunes, x.jobs = x.jobs, nil
-		x.slots = nil
+		jobs = min(len(x.jobs), room-slots)
+		rows.JobPrunes, x.jobs = x.jobs[:jobs:jobs], x.jobs[jobs:]
 	}
+	n := slots + jobs
+	if old := (store.ShardBatch{Old: x.old}); old.Rows() > 0 && n+old.Rows() <= max(room, 2*store.MaxOldRows) {
+		rows.Old, x.old = x.old, store.Old{}
+		n += old.Rows()
+	}
+	return n
 }

@@ -304,7 +304,7 @@ func TestAFailedReadOfTheRetention(t *testing.T) {
 		}
 		return kinds
 	}
-	if n := asked() + asked(); n < 4 || n > 15 {
+	if n := asked() + asked(); n < 2 || n > 8 {
 		t.Errorf("the failing reads were asked for %d times in 200 seconds", n)
 	}
 }

@@ -496,7 +496,15 @@ func (r *rig) step(e Event) {
 func (r *rig) sleep(d time.Duration) {
 	r.t.Helper()
 	end := r.now.Add(d)
+	idle := 0
 	for r.now < end {
+		if wake := r.s.NextWake(); wake <= r.now && !r.hold {
+			if idle++; idle > 20 {
+				r.t.Fatalf("the shard spins: it wants to be woken at %s, now is %s", wake, r.now)
+			}
+		} else {
+			idle = 0
+		}
 		r.now = min(max(r.s.NextWake(), r.now+1000), end)
 		for key := range r.workers.All() { // heartbeats
 			r.workers.Get(key).LeaseUntil = r.now.Add(r.cfg.Lease)
@@ -522,6 +530,9 @@ func (r *rig) pump() {
 			}
 		}
 		b := r.s.Ready(r.now, r.room())
+		if b != nil {
+			r.s.Prune(&b.Rows, r.room())
+		}
 		if b != nil && r.hold {
 			r.held = b
 			return

@@ -29,8 +29,6 @@ type dialect struct {
 	// unblock ends the sessions of ours that hold up another one, $1, for $2
 	// milliseconds, longer than any commit takes; empty where urgent does it.
 	unblock string
-	// broken lists the indexes that a migrator which was killed left half built.
-	broken string
 	// split makes ranges of a table, one for each shard, so that the load of a new
 	// cluster is spread from the first minute on. Splitting twice changes nothing.
 	split func(table string, shards int) string
@@ -58,9 +56,6 @@ func postgres(version int) dialect {
 		name: "PostgreSQL", version: version,
 		session: []string{`SET enable_seqscan = off`, `SET enable_hashjoin = off`, `SET enable_mergejoin = off`, `SET enable_bitmapscan = off`,
 			`SET enable_memoize = off`, `SET jit = off`, `SET plan_cache_mode = force_custom_plan`},
-		broken: `SELECT i.indexrelid::regclass::TEXT FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
-			WHERE NOT i.indisvalid AND c.relnamespace = current_schema()::regnamespace
-			AND NOT EXISTS (SELECT 1 FROM pg_stat_progress_create_index p WHERE p.index_relid = i.indexrelid)`,
 		unblock: `SELECT count(pg_terminate_backend(a.pid)) FROM unnest(pg_blocking_pids($1)) AS b (pid) JOIN pg_stat_activity a ON a.pid = b.pid
 			WHERE a.application_name = '` + applicationName + `' AND a.usename = current_user AND a.xact_start < clock_timestamp() - $2 * interval '1 millisecond'`,
 	}
@@ -149,28 +144,6 @@ func (d *dialect) splitRanges(ctx context.Context, pool *pgxpool.Pool, shards in
 	for _, table := range splitTables {
 		if _, err := pool.Exec(ctx, d.split(table, shards)); err != nil {
 			return unavailable("split table "+table, err)
-		}
-	}
-	return nil
-}
-
-// dropBrokenIndexes makes room for indexes that are to be built again: PostgreSQL builds
-// them beside the work of others, and keeps what it was killed in the middle of.
-func (d *dialect) dropBrokenIndexes(ctx context.Context, pool *pgxpool.Pool) error {
-	if d.broken == "" {
-		return nil
-	}
-	rows, err := pool.Query(ctx, d.broken)
-	if err != nil {
-		return unavailable("look for broken indexes", err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return unavailable("look for broken indexes", err)
-	}
-	for _, name := range names {
-		if _, err := pool.Exec(ctx, "DROP INDEX CONCURRENTLY IF EXISTS "+name); err != nil {
-			return unavailable("drop a broken index", err)
 		}
 	}
 	return nil

@@ -53,9 +53,6 @@ func withMigrator(ctx context.Context, url string, fn func(p *goose.Provider) er
 		return err
 	}
 	defer pool.Close()
-	if err := d.dropBrokenIndexes(ctx, pool); err != nil {
-		return err
-	}
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	locker, err := lock.NewPostgresTableLocker(lock.WithTableLeaseDuration(migrationLease), lock.WithTableHeartbeatInterval(migrationLease/5),
@@ -63,7 +60,17 @@ func withMigrator(ctx context.Context, url string, fn func(p *goose.Provider) er
 	if err != nil {
 		return fmt.Errorf("cockroach: migration lock: %w", err)
 	}
-	p, err := goose.NewProvider(goose.DialectPostgres, db, MigrationFiles(), goose.WithLocker(locker))
+	indexes, err := indexSteps(d)
+	if err != nil {
+		return fmt.Errorf("cockroach: migrations: %w", err)
+	}
+	names := make([]string, 0, len(indexes))
+	steps := make([]*goose.Migration, 0, len(indexes))
+	for name, step := range indexes {
+		names, steps = append(names, name), append(steps, step)
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, db, MigrationFiles(), goose.WithLocker(locker),
+		goose.WithExcludeNames(names), goose.WithGoMigrations(steps...))
 	if err != nil {
 		return fmt.Errorf("cockroach: migrations: %w", err)
 	}
@@ -98,7 +105,7 @@ func Migrations(ctx context.Context, url string) (list []Migration, err error) {
 			return fmt.Errorf("cockroach: migration status: %w", err)
 		}
 		for _, s := range statuses {
-			list = append(list, Migration{Version: s.Source.Version, Name: s.Source.Path, Applied: s.State == goose.StateApplied})
+			list = append(list, Migration{Version: s.Source.Version, Name: fileOf(s.Source.Version), Applied: s.State == goose.StateApplied})
 		}
 		return nil
 	})

@@ -11,7 +11,6 @@ import (
 // beginning with version 2.
 var upgrades = [][]string{{
 	`ALTER TABLE jobs ADD COLUMN labels TEXT NOT NULL DEFAULT '{}'`,
-	`ALTER TABLE jobs ADD COLUMN ended_by_itself INTEGER NOT NULL DEFAULT 0`,
 	`ALTER TABLE shards ADD COLUMN retained_from INTEGER NOT NULL DEFAULT 0`,
 	`ALTER TABLE dead_letters ADD COLUMN namespace TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE dead_letters ADD COLUMN error_code TEXT NOT NULL DEFAULT ''`,
@@ -23,6 +22,8 @@ var upgrades = [][]string{{
 	`CREATE INDEX events_by_time ON events (shard, at)`,
 	`CREATE INDEX dead_letters_by_cause ON dead_letters (namespace, handler, fingerprint, error_code)`,
 	`CREATE INDEX jobs_single ON jobs (shard, coalesce(fire_at, created_at), uid) WHERE kind < 3 AND ended_at IS NULL`,
+}, {
+	`ALTER TABLE jobs ADD COLUMN ended_by_itself INTEGER NOT NULL DEFAULT 0`,
 }}
 
 // schemaVersion is the newest version. A file of a later one is refused.
