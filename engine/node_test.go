@@ -35,6 +35,8 @@ type rig struct {
 	t    *testing.T
 	path string
 	db   *storefault.Store
+	wrap func(store.Store) store.Store // what the node gets instead of db
+	set  func(*core.Config)
 	node *engine.Node
 	stop func()
 	uids byte
@@ -69,7 +71,14 @@ func (r *rig) begin(plan storefault.Plan) {
 	r.db = storefault.Wrap(db, plan)
 	cfg := engine.DefaultConfig("test", shards)
 	cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	r.node = engine.New(cfg, r.db, solo.New(shards, rev))
+	st := store.Store(r.db)
+	if r.wrap != nil {
+		st = r.wrap(st)
+	}
+	if r.set != nil {
+		r.set(&cfg.Core)
+	}
+	r.node = engine.New(cfg, st, solo.New(shards, rev))
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan error, 1)
 	go func() { end <- r.node.Run(ctx) }()

@@ -308,3 +308,25 @@ func TestAFailedReadOfTheRetention(t *testing.T) {
 		t.Errorf("the failing reads were asked for %d times in 200 seconds", n)
 	}
 }
+
+// A walk that waits for something else wakes nobody meanwhile.
+func TestAWaitingWalkDoesNotSpin(t *testing.T) {
+	r := newRig(t)
+	r.now = r.now.Add(10 * time.Minute)
+	for range 5 { // a walk is under way
+		r.s.Step(r.now, Tick{})
+		if b := r.s.Ready(r.now, store.MaxBatchRows); b != nil {
+			r.s.Step(r.now, Committed{Outcome: r.commit(b.Rows)})
+		}
+		r.s.Reads()
+		r.now = r.now.Add(300 * time.Millisecond)
+	}
+	r.s.Step(r.now, InboxHint{})
+	if b := r.s.Ready(r.now, store.MaxBatchRows); b != nil {
+		r.s.Step(r.now, Committed{Outcome: r.commit(b.Rows)})
+	}
+	r.s.Reads() // of the inbox, whose answer takes long
+	if wake := r.s.NextWake(); wake <= r.now {
+		t.Errorf("it wants to be woken at %s, now is %s", wake, r.now)
+	}
+}
