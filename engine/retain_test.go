@@ -111,7 +111,7 @@ func TestADeletedJobOfManyWaitingSlotsIsNotReadInACircle(t *testing.T) {
 		r.set = func(c *core.Config) { c.ReadyLimit, c.PageLimit = 4, 10 }
 		r.start()
 		j := r.create(r.job("j", cron("* * * * * *")))
-		time.Sleep(60 * time.Second) // nobody serves it: its slots wait in the backlog
+		time.Sleep(60 * time.Second)       // nobody serves it: its slots wait in the backlog
 		time.Sleep(100 * time.Millisecond) // no shard's watermark is due
 		r.stall((j.Shard + 1) % shards)    // the commit of another shard
 		r.refuse(40)
