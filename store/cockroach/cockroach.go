@@ -27,6 +27,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -135,7 +136,7 @@ func newPool(ctx context.Context, c Config, conns int32) (*pgxpool.Pool, dialect
 	if err != nil {
 		return nil, d, err
 	}
-	cfg.AfterConnect = d.prepare
+	maps.Copy(cfg.ConnConfig.RuntimeParams, d.session)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, d, fmt.Errorf("cockroach: open pool: %w", err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -227,7 +226,7 @@ func TestStoreWhereReadsWaitForWriters(t *testing.T) {
 		}
 	}
 	for sql := range sent {
-		if !listed[sql] && !strings.HasPrefix(sql, "begin") && !slices.Contains(cockroach.SessionStatements(), sql) {
+		if !listed[sql] && !strings.HasPrefix(sql, "begin") {
 			t.Errorf("not one of Statements: %s", sql)
 		}
 	}
@@ -280,7 +279,7 @@ func TestConnectionsCutUnderLoad(t *testing.T) {
 	cuts.Go(func() {
 		for {
 			select {
-			case <-time.After(5 * time.Millisecond):
+			case <-time.After(20 * time.Millisecond):
 				p.CutAll()
 			case <-stop:
 				return

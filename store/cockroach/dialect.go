@@ -18,8 +18,8 @@ import (
 type dialect struct {
 	name    string
 	version int
-	// session is run on every new connection.
-	session []string
+	// session are settings of every connection.
+	session map[string]string
 	// stale begins a read that may be some seconds old and so waits for no writer;
 	// empty where reads never do.
 	stale string
@@ -54,8 +54,10 @@ const (
 func postgres(version int) dialect {
 	return dialect{
 		name: "PostgreSQL", version: version,
-		session: []string{`SET enable_seqscan = off`, `SET enable_hashjoin = off`, `SET enable_mergejoin = off`, `SET enable_bitmapscan = off`,
-			`SET enable_memoize = off`, `SET jit = off`, `SET plan_cache_mode = force_custom_plan`},
+		session: map[string]string{
+			"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_bitmapscan": "off", "enable_memoize": "off",
+			"jit": "off", "plan_cache_mode": "force_custom_plan",
+		},
 		unblock: `SELECT count(pg_terminate_backend(a.pid)) FROM unnest(pg_blocking_pids($1)) AS b (pid) JOIN pg_stat_activity a ON a.pid = b.pid
 			WHERE a.application_name = '` + applicationName + `' AND a.usename = current_user AND a.xact_start < clock_timestamp() - $2 * interval '1 millisecond'`,
 	}
@@ -124,16 +126,6 @@ func askDialect(ctx context.Context, cfg *pgx.ConnConfig) (dialect, error) {
 		return dialect{}, unavailable("ask for the version", err)
 	}
 	return dialectOf(answer)
-}
-
-// prepare runs the dialect's statements on a new connection.
-func (d *dialect) prepare(ctx context.Context, conn *pgx.Conn) error {
-	for _, statement := range d.session {
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("%s: %w", statement, err)
-		}
-	}
-	return nil
 }
 
 // splitRanges gives every shard ranges of its own, where there are ranges.

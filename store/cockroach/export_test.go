@@ -5,8 +5,13 @@ import (
 	"errors"
 )
 
-// SessionStatements are what runs on every new connection to PostgreSQL.
-func SessionStatements() []string { return postgres(minPostgres).session }
+// SessionStatements set what every connection to PostgreSQL has set.
+func SessionStatements() (all []string) {
+	for name, value := range postgres(minPostgres).session {
+		all = append(all, "SET "+name+" = "+value)
+	}
+	return all
+}
 
 // HoldReaders takes all connections for people's questions.
 func (db *DB) HoldReaders(ctx context.Context, cleanup func(func())) {
