@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/coordinator"
 	"github.com/carillon-scheduler/carillon/engine"
+	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
@@ -246,11 +247,12 @@ func TestALongGapHoldsUpNoReads(t *testing.T) {
 		busy := r.job("busy", cron("* * * * * *"))
 		busy.Shard = 1
 		r.create(busy)
-		soon := r.job("soon", job.Schedule{Kind: job.KindOnce, At: job.At(time.Now().Add(24*time.Hour + time.Minute).Truncate(time.Second))})
+		soon := r.job("soon", job.Schedule{Kind: job.KindOnce, At: job.At(time.Now().Add(time.Hour + time.Minute).Truncate(time.Second))})
 		soon.Shard = 1
 		r.create(soon)
 		r.stop()
-		time.Sleep(24 * time.Hour)
+		time.Sleep(time.Hour)
+		r.set = func(c *core.Config) { c.GapChunk = 20 }
 		r.begin(func(op storefault.Op) (f storefault.Fault) {
 			if op == storefault.Commit {
 				f.Delay = time.Second
