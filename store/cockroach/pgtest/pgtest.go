@@ -84,6 +84,7 @@ func (s *Server) run(ctx context.Context) error {
 		return err
 	}
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), args...)
+	dieWithParent(cred)
 	cmd.SysProcAttr, cmd.Dir = cred, s.dir
 	logs, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
