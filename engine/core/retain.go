@@ -304,9 +304,11 @@ func before(oldest, until job.Instant) job.Instant {
 	return until
 }
 
-// Prune adds to the rows of a batch that Ready made what has outlived, at most room
-// rows, and returns how many those are. A node asks for it once it has the live work
-// of all its shards: deleting delays nobody.
+// Prune adds to the rows of a batch that Ready made what has outlived, and returns how
+// many rows that are. A node asks for it once it has the live work of all its shards:
+// deleting delays nobody. They are at most room, but that requests and events, whose
+// number isn't known, may go beyond it by what one statement deletes: else they would
+// never find room on a busy node.
 func (s *Shard) Prune(rows *store.ShardBatch, room int) int {
 	x := &s.retain.expired
 	slots, jobs := min(len(x.slots), room), 0

@@ -166,7 +166,7 @@ func (r *rig) stopAll() error {
 	return errors.Join(errs...)
 }
 
-// Close ends the database, whose content was needed until now.
+// close ends the database, whose content was needed until now.
 func (r *rig) close() error {
 	if r.pg == nil {
 		return nil

@@ -187,25 +187,26 @@ func (r *rig) burst(ctx context.Context) (Report, error) {
 	return r.report(window{at, at.Add(time.Second)}, r.cfg.Burst, func(e execution) bool { return e.Job >= int64(r.cfg.Rate) }, nil, before, after)
 }
 
+// calls is how many calls open makes.
+func calls(rate int, d time.Duration) int { return int(d.Seconds() * float64(rate)) }
+
 // open calls fn at a rate by the clock, for a time, each call on its own.
 func open(ctx context.Context, rate int, d time.Duration, fn func(n int, due time.Time)) {
-	var calls sync.WaitGroup
+	var under sync.WaitGroup
 	begin := time.Now()
-	for n := 0; ctx.Err() == nil; n++ {
+	for n := 0; n < calls(rate, d) && ctx.Err() == nil; n++ {
 		due := begin.Add(time.Duration(n) * time.Second / time.Duration(rate))
-		if due.Sub(begin) >= d {
-			break
-		}
 		sleep(ctx, time.Until(due))
-		calls.Go(func() { fn(n, due) })
+		under.Go(func() { fn(n, due) })
 	}
-	calls.Wait()
+	under.Wait()
 }
 
 // immediate measures from the instant at which a create call was due to the first line
 // of the handler.
 func (r *rig) immediate(ctx context.Context) (Report, error) {
-	called := make([]time.Time, r.cfg.Rate*int(r.cfg.Duration/time.Second+1))
+	warm := calls(r.cfg.Rate, r.cfg.Warmup)
+	called := make([]time.Time, warm+calls(r.cfg.Rate, r.cfg.Duration))
 	var mu sync.Mutex
 	var errs []error
 	create := func(n int, due time.Time) {
@@ -221,9 +222,8 @@ func (r *rig) immediate(ctx context.Context) (Report, error) {
 		}
 	}
 	open(ctx, r.cfg.Rate, r.cfg.Warmup, func(n int, due time.Time) { create(n, due) })
-	warm := r.cfg.Rate * int(r.cfg.Warmup/time.Second)
 	before, begin := r.usage(), time.Now()
-	open(ctx, r.cfg.Rate, r.cfg.Duration-r.cfg.Warmup, func(n int, due time.Time) { create(warm+n, due) })
+	open(ctx, r.cfg.Rate, r.cfg.Duration, func(n int, due time.Time) { create(warm+n, due) })
 	after := r.usage()
 	if err := errors.Join(errs...); err != nil {
 		return Report{}, err
@@ -237,7 +237,7 @@ func (r *rig) immediate(ctx context.Context) (Report, error) {
 			n++
 		}
 	}
-	return r.report(window{begin, begin.Add(r.cfg.Duration - r.cfg.Warmup)}, n, func(e execution) bool { return e.Job >= int64(warm) },
+	return r.report(window{begin, begin.Add(r.cfg.Duration)}, n, func(e execution) bool { return e.Job >= int64(warm) },
 		func(e execution) int64 { return called[e.Job].UnixMicro() }, before, after)
 }
 
