@@ -27,6 +27,7 @@ type Metrics struct {
 	commitsFailed   prometheus.Counter
 	commitSeconds   prometheus.Histogram
 	commitRows      prometheus.Histogram
+	statements      prometheus.Counter
 	fencesLost      prometheus.Counter
 	shardsOwned     prometheus.Gauge
 	requestsHandled *prometheus.CounterVec
@@ -62,13 +63,14 @@ func NewMetrics() *Metrics {
 			Name: "carillon_commit_rows", Help: "Rows of a group commit.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 12),
 		}),
+		statements:  counter("carillon_commit_statements_total", "Statements that group commits took."),
 		fencesLost:  counter("carillon_fences_lost_total", "Shards that another owner took while this node still had them."),
 		shardsOwned: prometheus.NewGauge(prometheus.GaugeOpts{Name: "carillon_shards_owned", Help: "Shards that this node drives."}),
 		requestsHandled: counterVec("carillon_rpcs_total",
 			"Calls of the API, by method and code.", "method", "code"),
 	}
 	m.Registry.MustRegister(m.slotsMade, m.slotsFinished, m.attemptsEnded, m.startLateness, m.resultsRefused, m.leasesExpired,
-		m.commits, m.commitsFailed, m.commitSeconds, m.commitRows, m.fencesLost, m.shardsOwned, m.requestsHandled,
+		m.commits, m.commitsFailed, m.commitSeconds, m.commitRows, m.statements, m.fencesLost, m.shardsOwned, m.requestsHandled,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -103,10 +105,11 @@ func (m *Metrics) Observe(o core.Observation) {
 }
 
 // Committed implements engine.Observer.
-func (m *Metrics) Committed(rows int, took time.Duration) {
+func (m *Metrics) Committed(rows, statements int, took time.Duration) {
 	m.commits.Inc()
 	m.commitSeconds.Observe(took.Seconds())
 	m.commitRows.Observe(float64(rows))
+	m.statements.Add(float64(statements))
 }
 
 // CommitFailed implements engine.Observer.

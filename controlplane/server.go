@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -42,6 +43,8 @@ type Config struct {
 	Log     *slog.Logger
 	// GRPC and HTTP listen; the server closes them.
 	GRPC, HTTP net.Listener
+	// Profiles serves what the Go runtime knows of the process under /debug/pprof/.
+	Profiles bool
 }
 
 // Server serves one node.
@@ -55,6 +58,7 @@ type Server struct {
 	metrics *Metrics
 	log     *slog.Logger
 
+	profiles                   bool
 	grpcListener, httpListener net.Listener
 	local                      *bufconn.Listener
 	health                     *health.Server
@@ -79,6 +83,7 @@ func New(cfg Config) *Server {
 	return &Server{
 		nodeID: cfg.NodeID, shards: cfg.Shards, node: cfg.Node, core: cfg.Core, store: cfg.Store,
 		catalog: &catalog{store: cfg.Store}, metrics: cfg.Metrics, log: cfg.Log,
+		profiles:     cfg.Profiles,
 		grpcListener: cfg.GRPC, httpListener: cfg.HTTP, local: bufconn.Listen(localBuffer), health: health.NewServer(),
 	}
 }
@@ -184,8 +189,21 @@ func (s *Server) newHTTP(ctx context.Context, conn *grpc.ClientConn) (*http.Serv
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.Registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", s.readyz)
+	if s.profiles {
+		serveProfiles(mux)
+	}
 	return &http.Server{Handler: mux, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}, nil
+}
+
+// serveProfiles registers the handlers one by one: the package's own registration is
+// for a mux that everything in the process shares.
+func serveProfiles(mux *http.ServeMux) {
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 }
 
 // readyz says whether every shard is live and the database answers.

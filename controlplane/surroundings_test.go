@@ -34,13 +34,16 @@ func TestHealthReflectionAndMetrics(t *testing.T) {
 	s.eventually("the slot is counted", func() bool {
 		_, metrics := s.get("/metrics")
 		for _, want := range []string{`carillon_slots_made_total{handler="h",trigger="immediate"} 1`, "carillon_slots_ready 1", "carillon_shards_owned 8",
-			"carillon_commit_seconds_count", "carillon_lag_seconds", `carillon_rpcs_total{code="OK",method="/carillon.v1.JobService/CreateJob"} 1`} {
+			"carillon_commit_seconds_count", "carillon_commit_statements_total", "carillon_lag_seconds", `carillon_rpcs_total{code="OK",method="/carillon.v1.JobService/CreateJob"} 1`} {
 			if !strings.Contains(metrics, want) {
 				return false
 			}
 		}
 		return true
 	})
+	if code, _ := s.get("/debug/pprof/"); code != http.StatusNotFound {
+		t.Errorf("profiles are served, unasked: %d", code)
+	}
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if code, answer := s.get(path); code != http.StatusOK {
 			t.Errorf("%s: %d %s", path, code, answer)

@@ -120,10 +120,10 @@ func (l *loop) commit(ctx context.Context, g *group) error {
 	backoff := minBackoff
 	for len(g.members) > 0 {
 		began := time.Now()
-		err := l.tryCommit(ctx, g)
+		statements, err := l.tryCommit(ctx, g)
 		if err == nil {
 			l.node.degraded.Store(false)
-			l.cfg.Observer.Committed(g.rows(), time.Since(began))
+			l.cfg.Observer.Committed(g.rows(), statements, time.Since(began))
 			return nil
 		}
 		if g.without(err) {
@@ -142,7 +142,8 @@ func (l *loop) commit(ctx context.Context, g *group) error {
 	return nil
 }
 
-func (l *loop) tryCommit(ctx context.Context, g *group) error {
+// tryCommit writes a group once, and returns how many statements that took.
+func (l *loop) tryCommit(ctx context.Context, g *group) (statements int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.CommitTimeout)
 	defer cancel()
 	batch := store.Batch{Now: g.at}
@@ -152,12 +153,12 @@ func (l *loop) tryCommit(ctx context.Context, g *group) error {
 	}
 	outcome, err := l.node.store.Commit(ctx, batch)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for i, m := range order {
 		m.outcome = outcome.Shards[i]
 	}
-	return nil
+	return outcome.Statements, nil
 }
 
 // ascending returns the members in the order in which their shards are locked.

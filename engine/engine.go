@@ -58,7 +58,7 @@ type Store interface {
 type Observer interface {
 	Observe(core.Observation)
 	// Committed tells of one group commit.
-	Committed(rows int, took time.Duration)
+	Committed(rows, statements int, took time.Duration)
 	// CommitFailed tells of one failed try.
 	CommitFailed()
 	// FenceLost tells of a shard that somebody else owns.
@@ -176,9 +176,9 @@ func now() job.Instant { return job.At(time.Now()) }
 
 type nopObserver struct{}
 
-func (nopObserver) Observe(core.Observation)     {}
-func (nopObserver) Committed(int, time.Duration) {}
-func (nopObserver) CommitFailed()                {}
-func (nopObserver) FenceLost()                   {}
-func (nopObserver) LeaseExpired()                {}
-func (nopObserver) ShardOwned(bool)              {}
+func (nopObserver) Observe(core.Observation)          {}
+func (nopObserver) Committed(int, int, time.Duration) {}
+func (nopObserver) CommitFailed()                     {}
+func (nopObserver) FenceLost()                        {}
+func (nopObserver) LeaseExpired()                     {}
+func (nopObserver) ShardOwned(bool)                   {}

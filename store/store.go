@@ -337,7 +337,8 @@ type Event struct {
 // in its way. A row that is not mentioned was written, by this batch or by an
 // earlier send of it.
 type Outcome struct {
-	Shards []ShardOutcome // in the order of the batch
+	Shards     []ShardOutcome // in the order of the batch
+	Statements int            // that the database was sent for it, BEGIN and COMMIT apart
 }
 
 // ShardOutcome is the part of an outcome that belongs to one shard.

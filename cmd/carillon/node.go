@@ -22,12 +22,14 @@ type nodeFlags struct {
 	grpc, http, logLevel                     string
 	elsewhere                                string // what to do to listen elsewhere; empty: nothing
 	retention, deadRetention, eventRetention time.Duration
+	profiles                                 bool
 }
 
 func (f *nodeFlags) register(flags *pflag.FlagSet, reach string) {
 	flags.StringVar(&f.grpc, "grpc", "127.0.0.1:7070", reach+"address of gRPC; port 0 takes a free one")
 	flags.StringVar(&f.http, "http", "127.0.0.1:7080", reach+"address of REST and metrics; port 0 takes a free one")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.BoolVar(&f.profiles, "pprof", false, "serve profiles of this process beside the metrics, under /debug/pprof/")
 	const day = 24 * time.Hour
 	flags.DurationVar(&f.retention, "retention", 7*day, "how long slots that ended are kept")
 	flags.DurationVar(&f.deadRetention, "dead-retention", 30*day, "how long dead letters are kept")
@@ -107,7 +109,7 @@ func (f *nodeFlags) assemble(ctx context.Context, id string, shards int, db stor
 	node := engine.New(cfg, db, solo.New(shards, rev))
 	return controlplane.New(controlplane.Config{
 		NodeID: cfg.ID, Shards: shards, Node: node, Core: cfg.Core, Store: db, Metrics: metrics, Log: log,
-		GRPC: l.grpc, HTTP: l.http,
+		GRPC: l.grpc, HTTP: l.http, Profiles: f.profiles,
 	}), nil
 }
 

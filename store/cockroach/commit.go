@@ -93,5 +93,6 @@ func commitTx(ctx context.Context, tx pgx.Tx, b *store.Batch) (store.Outcome, er
 	if err := w.readBack(ctx, tx); err != nil {
 		return store.Outcome{}, err
 	}
+	w.out.Statements += w.batch.Len()
 	return w.out, nil
 }

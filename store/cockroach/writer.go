@@ -430,6 +430,7 @@ func (w *writer) events() {
 // transaction, under the same locks, it is what stands.
 func (w *writer) readBack(ctx context.Context, tx pgx.Tx) error {
 	for _, read := range w.rivals {
+		w.out.Statements++
 		if err := read(ctx, tx); err != nil {
 			return fmt.Errorf("read back: %w", err)
 		}
@@ -438,6 +439,7 @@ func (w *writer) readBack(ctx context.Context, tx pgx.Tx) error {
 		if w.excluded[k] {
 			continue
 		}
+		w.out.Statements++
 		stands, err := storekit.ScanSlot(tx.QueryRow(ctx, selectSlot, k.shard, k.fire, k.uid[:]))
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("read back: %w", err)

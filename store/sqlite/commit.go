@@ -80,6 +80,7 @@ func (db *DB) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) 
 				return err
 			}
 		}
+		out.Statements = tx.statements
 		return nil
 	})
 	return out, err

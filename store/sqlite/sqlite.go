@@ -166,6 +166,8 @@ type writeTx struct {
 	// failed is the first failure. After it nothing runs: SQLite may have ended the
 	// transaction by itself, and a later statement would stand alone.
 	failed error
+	// statements is how many were run.
+	statements int
 }
 
 // exec runs a statement and returns how many rows it changed.
@@ -181,6 +183,7 @@ func (t *writeTx) run(query string, args ...any) (r sql.Result, err error) {
 	if t.failed != nil {
 		return nil, t.failed
 	}
+	t.statements++
 	defer func() { t.failed = err }()
 	if s, ok := t.db.hot[query]; ok {
 		return t.tx.StmtContext(t.ctx, s).ExecContext(t.ctx, args...)
@@ -189,6 +192,7 @@ func (t *writeTx) run(query string, args ...any) (r sql.Result, err error) {
 }
 
 func (t *writeTx) queryRow(query string, args ...any) *sql.Row {
+	t.statements++
 	return t.tx.QueryRowContext(t.ctx, query, args...)
 }
 

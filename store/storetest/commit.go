@@ -31,6 +31,20 @@ var commitTests = map[string]func(*testing.T, *world){
 			t.Error(diff)
 		}
 	},
+	"a commit tells how many statements it took": func(t *testing.T, w *world) {
+		j := w.recurring(1, "j")
+		w.create(j)
+		s := w.slot(&j, w.at)
+		statements := func() int {
+			out, err := w.Commit(w.ctx, store.Batch{Shards: []store.ShardBatch{{Proof: w.owned[1].Proof, Slots: []job.Slot{s}}}})
+			w.ok(err)
+			return out.Statements
+		}
+		// The fence and the insert; the second one meets the slot, and reads it.
+		if first, second := statements(), statements(); first != 2 || second != 3 {
+			t.Errorf("%d statements, and %d when the slot stands, want 2 and 3", first, second)
+		}
+	},
 	"a create with a slot writes both or none": func(t *testing.T, w *world) {
 		first, second := w.recurring(1, "j"), w.recurring(1, "j")
 		s1, s2 := w.slot(&first, w.at), w.slot(&second, w.at)

@@ -8,6 +8,7 @@ package carillonv1
 
 import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
+	status "google.golang.org/genproto/googleapis/rpc/status"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -511,6 +512,151 @@ func (x *BatchCreateJobsResponse) GetJobs() []*Job {
 	return nil
 }
 
+// A message to StreamCreateJobs: one create. At most 1,000 are under way at a time;
+// then the server reads on when one of them is answered.
+type StreamCreateJobsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The create, as in CreateJob.
+	Create        *CreateJobRequest `protobuf:"bytes,1,opt,name=create,proto3" json:"create,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamCreateJobsRequest) Reset() {
+	*x = StreamCreateJobsRequest{}
+	mi := &file_carillon_v1_job_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamCreateJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamCreateJobsRequest) ProtoMessage() {}
+
+func (x *StreamCreateJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_job_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamCreateJobsRequest.ProtoReflect.Descriptor instead.
+func (*StreamCreateJobsRequest) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *StreamCreateJobsRequest) GetCreate() *CreateJobRequest {
+	if x != nil {
+		return x.Create
+	}
+	return nil
+}
+
+// A message of StreamCreateJobs: what became of one create. Answers come as soon as
+// they are known, in any order. A create without an answer may have happened: send
+// it again, with the same request_id.
+type StreamCreateJobsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The place of the create in the stream, from 0.
+	Index int64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// What became of it.
+	//
+	// Types that are valid to be assigned to Result:
+	//
+	//	*StreamCreateJobsResponse_Job
+	//	*StreamCreateJobsResponse_Error
+	Result        isStreamCreateJobsResponse_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamCreateJobsResponse) Reset() {
+	*x = StreamCreateJobsResponse{}
+	mi := &file_carillon_v1_job_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamCreateJobsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamCreateJobsResponse) ProtoMessage() {}
+
+func (x *StreamCreateJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_job_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamCreateJobsResponse.ProtoReflect.Descriptor instead.
+func (*StreamCreateJobsResponse) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *StreamCreateJobsResponse) GetIndex() int64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *StreamCreateJobsResponse) GetResult() isStreamCreateJobsResponse_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *StreamCreateJobsResponse) GetJob() *Job {
+	if x != nil {
+		if x, ok := x.Result.(*StreamCreateJobsResponse_Job); ok {
+			return x.Job
+		}
+	}
+	return nil
+}
+
+func (x *StreamCreateJobsResponse) GetError() *status.Status {
+	if x != nil {
+		if x, ok := x.Result.(*StreamCreateJobsResponse_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+type isStreamCreateJobsResponse_Result interface {
+	isStreamCreateJobsResponse_Result()
+}
+
+type StreamCreateJobsResponse_Job struct {
+	// The stored job, with every default.
+	Job *Job `protobuf:"bytes,2,opt,name=job,proto3,oneof"`
+}
+
+type StreamCreateJobsResponse_Error struct {
+	// What CreateJob would have failed with. The others are not affected.
+	Error *status.Status `protobuf:"bytes,3,opt,name=error,proto3,oneof"`
+}
+
+func (*StreamCreateJobsResponse_Job) isStreamCreateJobsResponse_Result() {}
+
+func (*StreamCreateJobsResponse_Error) isStreamCreateJobsResponse_Result() {}
+
 // The request of GetJob.
 type GetJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -522,7 +668,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[5]
+	mi := &file_carillon_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +680,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[5]
+	mi := &file_carillon_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +693,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetJobRequest) GetName() string {
@@ -568,7 +714,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[6]
+	mi := &file_carillon_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -580,7 +726,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[6]
+	mi := &file_carillon_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -593,7 +739,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetJobResponse) GetJob() *Job {
@@ -621,7 +767,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[7]
+	mi := &file_carillon_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +779,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[7]
+	mi := &file_carillon_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +792,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListJobsRequest) GetParent() string {
@@ -690,7 +836,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[8]
+	mi := &file_carillon_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +848,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[8]
+	mi := &file_carillon_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +861,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -743,7 +889,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[9]
+	mi := &file_carillon_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +901,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[9]
+	mi := &file_carillon_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +914,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteJobRequest) GetName() string {
@@ -789,7 +935,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[10]
+	mi := &file_carillon_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +947,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[10]
+	mi := &file_carillon_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +960,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteJobResponse) GetJob() *Job {
@@ -838,7 +984,7 @@ type RunJobRequest struct {
 
 func (x *RunJobRequest) Reset() {
 	*x = RunJobRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[11]
+	mi := &file_carillon_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +996,7 @@ func (x *RunJobRequest) String() string {
 func (*RunJobRequest) ProtoMessage() {}
 
 func (x *RunJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[11]
+	mi := &file_carillon_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +1009,7 @@ func (x *RunJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunJobRequest.ProtoReflect.Descriptor instead.
 func (*RunJobRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RunJobRequest) GetName() string {
@@ -891,7 +1037,7 @@ type RunJobResponse struct {
 
 func (x *RunJobResponse) Reset() {
 	*x = RunJobResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[12]
+	mi := &file_carillon_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +1049,7 @@ func (x *RunJobResponse) String() string {
 func (*RunJobResponse) ProtoMessage() {}
 
 func (x *RunJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[12]
+	mi := &file_carillon_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +1062,7 @@ func (x *RunJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunJobResponse.ProtoReflect.Descriptor instead.
 func (*RunJobResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RunJobResponse) GetSlot() *Slot {
@@ -941,7 +1087,7 @@ type PreviewScheduleRequest struct {
 
 func (x *PreviewScheduleRequest) Reset() {
 	*x = PreviewScheduleRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[13]
+	mi := &file_carillon_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1099,7 @@ func (x *PreviewScheduleRequest) String() string {
 func (*PreviewScheduleRequest) ProtoMessage() {}
 
 func (x *PreviewScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[13]
+	mi := &file_carillon_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1112,7 @@ func (x *PreviewScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewScheduleRequest.ProtoReflect.Descriptor instead.
 func (*PreviewScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PreviewScheduleRequest) GetSchedule() *Schedule {
@@ -1005,7 +1151,7 @@ type PreviewScheduleResponse struct {
 
 func (x *PreviewScheduleResponse) Reset() {
 	*x = PreviewScheduleResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[14]
+	mi := &file_carillon_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1163,7 @@ func (x *PreviewScheduleResponse) String() string {
 func (*PreviewScheduleResponse) ProtoMessage() {}
 
 func (x *PreviewScheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[14]
+	mi := &file_carillon_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1176,7 @@ func (x *PreviewScheduleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewScheduleResponse.ProtoReflect.Descriptor instead.
 func (*PreviewScheduleResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PreviewScheduleResponse) GetFireTimes() []*timestamppb.Timestamp {
@@ -1058,7 +1204,7 @@ var File_carillon_v1_job_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x15carillon/v1/job.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1acarillon/v1/schedule.proto\x1a\x16carillon/v1/slot.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf3\x06\n" +
+	"\x15carillon/v1/job.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1acarillon/v1/schedule.proto\x1a\x16carillon/v1/slot.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xf3\x06\n" +
 	"\x03Job\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x03R\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x1d\n" +
@@ -1095,7 +1241,14 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\x06parent\x18\x01 \x01(\tB\x03\xe0A\x02R\x06parent\x12>\n" +
 	"\brequests\x18\x02 \x03(\v2\x1d.carillon.v1.CreateJobRequestB\x03\xe0A\x02R\brequests\"?\n" +
 	"\x17BatchCreateJobsResponse\x12$\n" +
-	"\x04jobs\x18\x01 \x03(\v2\x10.carillon.v1.JobR\x04jobs\"(\n" +
+	"\x04jobs\x18\x01 \x03(\v2\x10.carillon.v1.JobR\x04jobs\"U\n" +
+	"\x17StreamCreateJobsRequest\x12:\n" +
+	"\x06create\x18\x01 \x01(\v2\x1d.carillon.v1.CreateJobRequestB\x03\xe0A\x02R\x06create\"\x8c\x01\n" +
+	"\x18StreamCreateJobsResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x03R\x05index\x12$\n" +
+	"\x03job\x18\x02 \x01(\v2\x10.carillon.v1.JobH\x00R\x03job\x12*\n" +
+	"\x05error\x18\x03 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
+	"\x06result\"(\n" +
 	"\rGetJobRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"4\n" +
 	"\x0eGetJobResponse\x12\"\n" +
@@ -1134,11 +1287,12 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\x10JOB_STATE_ACTIVE\x10\x01\x12\x17\n" +
 	"\x13JOB_STATE_COMPLETED\x10\x02\x12\x15\n" +
 	"\x11JOB_STATE_DELETED\x10\x03\x12\x19\n" +
-	"\x15JOB_STATE_QUARANTINED\x10\x042\xf2\x06\n" +
+	"\x15JOB_STATE_QUARANTINED\x10\x042\xd7\a\n" +
 	"\n" +
 	"JobService\x12|\n" +
 	"\tCreateJob\x12\x1d.carillon.v1.CreateJobRequest\x1a\x1e.carillon.v1.CreateJobResponse\"0\x82\xd3\xe4\x93\x02*:\x03jobb\x03job\"\x1e/v1/{parent=namespaces/*}/jobs\x12\x93\x01\n" +
-	"\x0fBatchCreateJobs\x12#.carillon.v1.BatchCreateJobsRequest\x1a$.carillon.v1.BatchCreateJobsResponse\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/{parent=namespaces/*}/jobs:batchCreate\x12n\n" +
+	"\x0fBatchCreateJobs\x12#.carillon.v1.BatchCreateJobsRequest\x1a$.carillon.v1.BatchCreateJobsResponse\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/{parent=namespaces/*}/jobs:batchCreate\x12c\n" +
+	"\x10StreamCreateJobs\x12$.carillon.v1.StreamCreateJobsRequest\x1a%.carillon.v1.StreamCreateJobsResponse(\x010\x01\x12n\n" +
 	"\x06GetJob\x12\x1a.carillon.v1.GetJobRequest\x1a\x1b.carillon.v1.GetJobResponse\"+\x82\xd3\xe4\x93\x02%b\x03job\x12\x1e/v1/{name=namespaces/*/jobs/*}\x12o\n" +
 	"\bListJobs\x12\x1c.carillon.v1.ListJobsRequest\x1a\x1d.carillon.v1.ListJobsResponse\"&\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{parent=namespaces/*}/jobs\x12w\n" +
 	"\tDeleteJob\x12\x1d.carillon.v1.DeleteJobRequest\x1a\x1e.carillon.v1.DeleteJobResponse\"+\x82\xd3\xe4\x93\x02%b\x03job*\x1e/v1/{name=namespaces/*/jobs/*}\x12v\n" +
@@ -1159,73 +1313,81 @@ func file_carillon_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_carillon_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_carillon_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_carillon_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_carillon_v1_job_proto_goTypes = []any{
-	(JobState)(0),                   // 0: carillon.v1.JobState
-	(*Job)(nil),                     // 1: carillon.v1.Job
-	(*CreateJobRequest)(nil),        // 2: carillon.v1.CreateJobRequest
-	(*CreateJobResponse)(nil),       // 3: carillon.v1.CreateJobResponse
-	(*BatchCreateJobsRequest)(nil),  // 4: carillon.v1.BatchCreateJobsRequest
-	(*BatchCreateJobsResponse)(nil), // 5: carillon.v1.BatchCreateJobsResponse
-	(*GetJobRequest)(nil),           // 6: carillon.v1.GetJobRequest
-	(*GetJobResponse)(nil),          // 7: carillon.v1.GetJobResponse
-	(*ListJobsRequest)(nil),         // 8: carillon.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),        // 9: carillon.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),        // 10: carillon.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),       // 11: carillon.v1.DeleteJobResponse
-	(*RunJobRequest)(nil),           // 12: carillon.v1.RunJobRequest
-	(*RunJobResponse)(nil),          // 13: carillon.v1.RunJobResponse
-	(*PreviewScheduleRequest)(nil),  // 14: carillon.v1.PreviewScheduleRequest
-	(*PreviewScheduleResponse)(nil), // 15: carillon.v1.PreviewScheduleResponse
-	nil,                             // 16: carillon.v1.Job.LabelsEntry
-	(*Json)(nil),                    // 17: carillon.v1.Json
-	(*Schedule)(nil),                // 18: carillon.v1.Schedule
-	(*RetryPolicy)(nil),             // 19: carillon.v1.RetryPolicy
-	(*durationpb.Duration)(nil),     // 20: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 21: google.protobuf.Timestamp
-	(*Slot)(nil),                    // 22: carillon.v1.Slot
+	(JobState)(0),                    // 0: carillon.v1.JobState
+	(*Job)(nil),                      // 1: carillon.v1.Job
+	(*CreateJobRequest)(nil),         // 2: carillon.v1.CreateJobRequest
+	(*CreateJobResponse)(nil),        // 3: carillon.v1.CreateJobResponse
+	(*BatchCreateJobsRequest)(nil),   // 4: carillon.v1.BatchCreateJobsRequest
+	(*BatchCreateJobsResponse)(nil),  // 5: carillon.v1.BatchCreateJobsResponse
+	(*StreamCreateJobsRequest)(nil),  // 6: carillon.v1.StreamCreateJobsRequest
+	(*StreamCreateJobsResponse)(nil), // 7: carillon.v1.StreamCreateJobsResponse
+	(*GetJobRequest)(nil),            // 8: carillon.v1.GetJobRequest
+	(*GetJobResponse)(nil),           // 9: carillon.v1.GetJobResponse
+	(*ListJobsRequest)(nil),          // 10: carillon.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 11: carillon.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),         // 12: carillon.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),        // 13: carillon.v1.DeleteJobResponse
+	(*RunJobRequest)(nil),            // 14: carillon.v1.RunJobRequest
+	(*RunJobResponse)(nil),           // 15: carillon.v1.RunJobResponse
+	(*PreviewScheduleRequest)(nil),   // 16: carillon.v1.PreviewScheduleRequest
+	(*PreviewScheduleResponse)(nil),  // 17: carillon.v1.PreviewScheduleResponse
+	nil,                              // 18: carillon.v1.Job.LabelsEntry
+	(*Json)(nil),                     // 19: carillon.v1.Json
+	(*Schedule)(nil),                 // 20: carillon.v1.Schedule
+	(*RetryPolicy)(nil),              // 21: carillon.v1.RetryPolicy
+	(*durationpb.Duration)(nil),      // 22: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 23: google.protobuf.Timestamp
+	(*status.Status)(nil),            // 24: google.rpc.Status
+	(*Slot)(nil),                     // 25: carillon.v1.Slot
 }
 var file_carillon_v1_job_proto_depIdxs = []int32{
-	17, // 0: carillon.v1.Job.params:type_name -> carillon.v1.Json
-	18, // 1: carillon.v1.Job.schedule:type_name -> carillon.v1.Schedule
-	19, // 2: carillon.v1.Job.retry_policy:type_name -> carillon.v1.RetryPolicy
-	20, // 3: carillon.v1.Job.attempt_timeout:type_name -> google.protobuf.Duration
+	19, // 0: carillon.v1.Job.params:type_name -> carillon.v1.Json
+	20, // 1: carillon.v1.Job.schedule:type_name -> carillon.v1.Schedule
+	21, // 2: carillon.v1.Job.retry_policy:type_name -> carillon.v1.RetryPolicy
+	22, // 3: carillon.v1.Job.attempt_timeout:type_name -> google.protobuf.Duration
 	0,  // 4: carillon.v1.Job.state:type_name -> carillon.v1.JobState
-	21, // 5: carillon.v1.Job.create_time:type_name -> google.protobuf.Timestamp
-	21, // 6: carillon.v1.Job.effective_from:type_name -> google.protobuf.Timestamp
-	21, // 7: carillon.v1.Job.end_time:type_name -> google.protobuf.Timestamp
-	21, // 8: carillon.v1.Job.next_fire_time:type_name -> google.protobuf.Timestamp
-	16, // 9: carillon.v1.Job.labels:type_name -> carillon.v1.Job.LabelsEntry
+	23, // 5: carillon.v1.Job.create_time:type_name -> google.protobuf.Timestamp
+	23, // 6: carillon.v1.Job.effective_from:type_name -> google.protobuf.Timestamp
+	23, // 7: carillon.v1.Job.end_time:type_name -> google.protobuf.Timestamp
+	23, // 8: carillon.v1.Job.next_fire_time:type_name -> google.protobuf.Timestamp
+	18, // 9: carillon.v1.Job.labels:type_name -> carillon.v1.Job.LabelsEntry
 	1,  // 10: carillon.v1.CreateJobRequest.job:type_name -> carillon.v1.Job
 	1,  // 11: carillon.v1.CreateJobResponse.job:type_name -> carillon.v1.Job
 	2,  // 12: carillon.v1.BatchCreateJobsRequest.requests:type_name -> carillon.v1.CreateJobRequest
 	1,  // 13: carillon.v1.BatchCreateJobsResponse.jobs:type_name -> carillon.v1.Job
-	1,  // 14: carillon.v1.GetJobResponse.job:type_name -> carillon.v1.Job
-	1,  // 15: carillon.v1.ListJobsResponse.jobs:type_name -> carillon.v1.Job
-	1,  // 16: carillon.v1.DeleteJobResponse.job:type_name -> carillon.v1.Job
-	22, // 17: carillon.v1.RunJobResponse.slot:type_name -> carillon.v1.Slot
-	18, // 18: carillon.v1.PreviewScheduleRequest.schedule:type_name -> carillon.v1.Schedule
-	21, // 19: carillon.v1.PreviewScheduleRequest.from:type_name -> google.protobuf.Timestamp
-	21, // 20: carillon.v1.PreviewScheduleResponse.fire_times:type_name -> google.protobuf.Timestamp
-	2,  // 21: carillon.v1.JobService.CreateJob:input_type -> carillon.v1.CreateJobRequest
-	4,  // 22: carillon.v1.JobService.BatchCreateJobs:input_type -> carillon.v1.BatchCreateJobsRequest
-	6,  // 23: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
-	8,  // 24: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
-	10, // 25: carillon.v1.JobService.DeleteJob:input_type -> carillon.v1.DeleteJobRequest
-	12, // 26: carillon.v1.JobService.RunJob:input_type -> carillon.v1.RunJobRequest
-	14, // 27: carillon.v1.JobService.PreviewSchedule:input_type -> carillon.v1.PreviewScheduleRequest
-	3,  // 28: carillon.v1.JobService.CreateJob:output_type -> carillon.v1.CreateJobResponse
-	5,  // 29: carillon.v1.JobService.BatchCreateJobs:output_type -> carillon.v1.BatchCreateJobsResponse
-	7,  // 30: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
-	9,  // 31: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
-	11, // 32: carillon.v1.JobService.DeleteJob:output_type -> carillon.v1.DeleteJobResponse
-	13, // 33: carillon.v1.JobService.RunJob:output_type -> carillon.v1.RunJobResponse
-	15, // 34: carillon.v1.JobService.PreviewSchedule:output_type -> carillon.v1.PreviewScheduleResponse
-	28, // [28:35] is the sub-list for method output_type
-	21, // [21:28] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	2,  // 14: carillon.v1.StreamCreateJobsRequest.create:type_name -> carillon.v1.CreateJobRequest
+	1,  // 15: carillon.v1.StreamCreateJobsResponse.job:type_name -> carillon.v1.Job
+	24, // 16: carillon.v1.StreamCreateJobsResponse.error:type_name -> google.rpc.Status
+	1,  // 17: carillon.v1.GetJobResponse.job:type_name -> carillon.v1.Job
+	1,  // 18: carillon.v1.ListJobsResponse.jobs:type_name -> carillon.v1.Job
+	1,  // 19: carillon.v1.DeleteJobResponse.job:type_name -> carillon.v1.Job
+	25, // 20: carillon.v1.RunJobResponse.slot:type_name -> carillon.v1.Slot
+	20, // 21: carillon.v1.PreviewScheduleRequest.schedule:type_name -> carillon.v1.Schedule
+	23, // 22: carillon.v1.PreviewScheduleRequest.from:type_name -> google.protobuf.Timestamp
+	23, // 23: carillon.v1.PreviewScheduleResponse.fire_times:type_name -> google.protobuf.Timestamp
+	2,  // 24: carillon.v1.JobService.CreateJob:input_type -> carillon.v1.CreateJobRequest
+	4,  // 25: carillon.v1.JobService.BatchCreateJobs:input_type -> carillon.v1.BatchCreateJobsRequest
+	6,  // 26: carillon.v1.JobService.StreamCreateJobs:input_type -> carillon.v1.StreamCreateJobsRequest
+	8,  // 27: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
+	10, // 28: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
+	12, // 29: carillon.v1.JobService.DeleteJob:input_type -> carillon.v1.DeleteJobRequest
+	14, // 30: carillon.v1.JobService.RunJob:input_type -> carillon.v1.RunJobRequest
+	16, // 31: carillon.v1.JobService.PreviewSchedule:input_type -> carillon.v1.PreviewScheduleRequest
+	3,  // 32: carillon.v1.JobService.CreateJob:output_type -> carillon.v1.CreateJobResponse
+	5,  // 33: carillon.v1.JobService.BatchCreateJobs:output_type -> carillon.v1.BatchCreateJobsResponse
+	7,  // 34: carillon.v1.JobService.StreamCreateJobs:output_type -> carillon.v1.StreamCreateJobsResponse
+	9,  // 35: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
+	11, // 36: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
+	13, // 37: carillon.v1.JobService.DeleteJob:output_type -> carillon.v1.DeleteJobResponse
+	15, // 38: carillon.v1.JobService.RunJob:output_type -> carillon.v1.RunJobResponse
+	17, // 39: carillon.v1.JobService.PreviewSchedule:output_type -> carillon.v1.PreviewScheduleResponse
+	32, // [32:40] is the sub-list for method output_type
+	24, // [24:32] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_job_proto_init() }
@@ -1236,13 +1398,17 @@ func file_carillon_v1_job_proto_init() {
 	file_carillon_v1_json_proto_init()
 	file_carillon_v1_schedule_proto_init()
 	file_carillon_v1_slot_proto_init()
+	file_carillon_v1_job_proto_msgTypes[6].OneofWrappers = []any{
+		(*StreamCreateJobsResponse_Job)(nil),
+		(*StreamCreateJobsResponse_Error)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_carillon_v1_job_proto_rawDesc), len(file_carillon_v1_job_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

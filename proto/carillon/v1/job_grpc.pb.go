@@ -19,13 +19,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	JobService_CreateJob_FullMethodName       = "/carillon.v1.JobService/CreateJob"
-	JobService_BatchCreateJobs_FullMethodName = "/carillon.v1.JobService/BatchCreateJobs"
-	JobService_GetJob_FullMethodName          = "/carillon.v1.JobService/GetJob"
-	JobService_ListJobs_FullMethodName        = "/carillon.v1.JobService/ListJobs"
-	JobService_DeleteJob_FullMethodName       = "/carillon.v1.JobService/DeleteJob"
-	JobService_RunJob_FullMethodName          = "/carillon.v1.JobService/RunJob"
-	JobService_PreviewSchedule_FullMethodName = "/carillon.v1.JobService/PreviewSchedule"
+	JobService_CreateJob_FullMethodName        = "/carillon.v1.JobService/CreateJob"
+	JobService_BatchCreateJobs_FullMethodName  = "/carillon.v1.JobService/BatchCreateJobs"
+	JobService_StreamCreateJobs_FullMethodName = "/carillon.v1.JobService/StreamCreateJobs"
+	JobService_GetJob_FullMethodName           = "/carillon.v1.JobService/GetJob"
+	JobService_ListJobs_FullMethodName         = "/carillon.v1.JobService/ListJobs"
+	JobService_DeleteJob_FullMethodName        = "/carillon.v1.JobService/DeleteJob"
+	JobService_RunJob_FullMethodName           = "/carillon.v1.JobService/RunJob"
+	JobService_PreviewSchedule_FullMethodName  = "/carillon.v1.JobService/PreviewSchedule"
 )
 
 // JobServiceClient is the client API for JobService service.
@@ -40,6 +41,9 @@ type JobServiceClient interface {
 	CreateJob(ctx context.Context, in *CreateJobRequest, opts ...grpc.CallOption) (*CreateJobResponse, error)
 	// Stores up to 1,000 jobs in one transaction: all of them or none.
 	BatchCreateJobs(ctx context.Context, in *BatchCreateJobsRequest, opts ...grpc.CallOption) (*BatchCreateJobsResponse, error)
+	// Stores any number of jobs, each on its own: for those who bring millions. Over
+	// gRPC only.
+	StreamCreateJobs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamCreateJobsRequest, StreamCreateJobsResponse], error)
 	// Reads one job, by name or by uid.
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*GetJobResponse, error)
 	// Lists the jobs of a namespace, by name.
@@ -80,6 +84,19 @@ func (c *jobServiceClient) BatchCreateJobs(ctx context.Context, in *BatchCreateJ
 	}
 	return out, nil
 }
+
+func (c *jobServiceClient) StreamCreateJobs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamCreateJobsRequest, StreamCreateJobsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[0], JobService_StreamCreateJobs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StreamCreateJobsRequest, StreamCreateJobsResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type JobService_StreamCreateJobsClient = grpc.BidiStreamingClient[StreamCreateJobsRequest, StreamCreateJobsResponse]
 
 func (c *jobServiceClient) GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*GetJobResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -143,6 +160,9 @@ type JobServiceServer interface {
 	CreateJob(context.Context, *CreateJobRequest) (*CreateJobResponse, error)
 	// Stores up to 1,000 jobs in one transaction: all of them or none.
 	BatchCreateJobs(context.Context, *BatchCreateJobsRequest) (*BatchCreateJobsResponse, error)
+	// Stores any number of jobs, each on its own: for those who bring millions. Over
+	// gRPC only.
+	StreamCreateJobs(grpc.BidiStreamingServer[StreamCreateJobsRequest, StreamCreateJobsResponse]) error
 	// Reads one job, by name or by uid.
 	GetJob(context.Context, *GetJobRequest) (*GetJobResponse, error)
 	// Lists the jobs of a namespace, by name.
@@ -169,6 +189,9 @@ func (UnimplementedJobServiceServer) CreateJob(context.Context, *CreateJobReques
 }
 func (UnimplementedJobServiceServer) BatchCreateJobs(context.Context, *BatchCreateJobsRequest) (*BatchCreateJobsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BatchCreateJobs not implemented")
+}
+func (UnimplementedJobServiceServer) StreamCreateJobs(grpc.BidiStreamingServer[StreamCreateJobsRequest, StreamCreateJobsResponse]) error {
+	return status.Error(codes.Unimplemented, "method StreamCreateJobs not implemented")
 }
 func (UnimplementedJobServiceServer) GetJob(context.Context, *GetJobRequest) (*GetJobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetJob not implemented")
@@ -241,6 +264,13 @@ func _JobService_BatchCreateJobs_Handler(srv interface{}, ctx context.Context, d
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _JobService_StreamCreateJobs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(JobServiceServer).StreamCreateJobs(&grpc.GenericServerStream[StreamCreateJobsRequest, StreamCreateJobsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type JobService_StreamCreateJobsServer = grpc.BidiStreamingServer[StreamCreateJobsRequest, StreamCreateJobsResponse]
 
 func _JobService_GetJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetJobRequest)
@@ -368,6 +398,13 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _JobService_PreviewSchedule_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "StreamCreateJobs",
+			Handler:       _JobService_StreamCreateJobs_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "carillon/v1/job.proto",
 }
