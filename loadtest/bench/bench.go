@@ -1,4 +1,4 @@
-// Package bench measures a whole Carillon: a node, a worker and a database as processes
+// Package bench measures a whole Carillon: a node, workers and a database as processes
 // of their own on one machine.
 //
 // The load is open: what is due is due by the clock, however late the system is, so a
@@ -6,9 +6,14 @@
 // line of the handler in the worker process, by one clock, and corrected for nothing.
 // At the end everything is stopped, and the checker of histories judges what is stored:
 // a run that lost or doubled anything has no result.
+//
+// A run goes through the files of this package: rig starts the processes, scenario and
+// load make them work, snapshot reads what they used, judge looks at what is stored, and
+// report says what came of it.
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,124 +22,133 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/loadtest/checker"
-	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Config says what is measured, and on what.
+// Config says what is measured, and on what. What is zero has the scenario's default.
 type Config struct {
-	Scenario string // one of Scenarios
-	Store    string // "postgres", "sqlite", or the address of a database
-	Rate     int    // steady and burst: occurrences due in each second
-	Burst    int    // burst: additional ones, in one second
-	Warmup   time.Duration
-	Duration time.Duration // that is measured
-	Work     time.Duration // that each attempt takes
-	Callers  int           // create: callers at the same time
-	Capacity int           // of the worker
+	Scenario    string // one of Scenarios
+	Store       string // "postgres", "sqlite", or the address of a database
+	Rate        int    // occurrences due in each second
+	Burst       int    // additional ones, in one second
+	Warmup      time.Duration
+	Duration    time.Duration // that is measured
+	Work        time.Duration // that each attempt takes
+	Payload     int           // bytes of each job's parameters
+	Once        bool          // jobs that fire once, created as the run goes, not recurring ones
+	Via         Via           // how jobs are created by immediate and create
+	Callers     int           // that create at the same time
+	Batch       int           // jobs that one call creates, by batch
+	Capacity    int           // attempts at the same time, of all workers together
+	Workers     int           // that have work
+	IdleWorkers int           // that have none
+	IdleJobs    int           // recurring jobs that aren't due
 
 	Carillon string                                             // the binary
 	Open     func(context.Context, string) (store.Store, error) // opens a database after the run
 	Log      io.Writer                                          // progress
-	Dir      string                                             // for files; removed by the caller
+	Profiles string                                             // folder for profiles of what is measured; empty: none are taken
 }
 
-// Scenarios are what can be measured.
-var Scenarios = map[string]string{
-	"steady":    "RATE jobs that fire every second",
-	"burst":     "BURST jobs due in one second, over RATE jobs that fire every second",
-	"immediate": "immediate jobs on an idle system, RATE in a second: create call to handler",
-	"create":    "creates by CALLERS at the same time",
+// Via is a way to create jobs.
+type Via string
+
+// The ways.
+const (
+	ByCall   Via = "grpc"   // a call for each job
+	ByREST   Via = "rest"   // a request for each job
+	ByBatch  Via = "batch"  // calls that create many jobs
+	ByStream Via = "stream" // a stream for each caller
+)
+
+// scenario is a kind of load.
+type scenario struct {
+	About    string
+	defaults Config
+	run      func(*rig, context.Context) (measured, error)
 }
 
-// Run measures a scenario.
+// Scenarios are what can be measured, by name.
+var Scenarios = map[string]scenario{
+	"steady":    {"RATE jobs that fire every second, or with --once RATE new ones in each second", Config{}, (*rig).steady},
+	"burst":     {"BURST jobs due in one second, over RATE jobs that fire every second", Config{Burst: 10_000}, (*rig).burst},
+	"immediate": {"immediate jobs, RATE in a second: create call to handler", Config{Rate: 100}, (*rig).immediate},
+	"create":    {"creates by CALLERS as fast as they are answered, --via grpc, rest, batch or stream", Config{}, (*rig).createScenario},
+	"recurring": {"IDLE-JOBS recurring jobs that aren't due: memory, load after a restart, idle CPU, and RATE beside them", Config{IdleJobs: 100_000}, (*rig).recurring},
+	"workers":   {"RATE jobs that fire every second, on WORKERS connected workers beside IDLE-WORKERS without work", Config{Workers: 100, IdleWorkers: 1000}, (*rig).steady},
+	"mixed":     {"recurring, once and immediate jobs, one attempt in 20 fails once, and people read: RATE together", Config{}, (*rig).mixed},
+}
+
+// withDefaults completes a configuration.
+func (c Config) withDefaults() (Config, error) {
+	s, ok := Scenarios[c.Scenario]
+	if !ok {
+		return c, fmt.Errorf("there is no scenario %q", c.Scenario)
+	}
+	c.Rate = cmp.Or(c.Rate, s.defaults.Rate, 1000)
+	c.Burst = cmp.Or(c.Burst, s.defaults.Burst)
+	c.Workers = cmp.Or(c.Workers, s.defaults.Workers, 1)
+	c.IdleWorkers = cmp.Or(c.IdleWorkers, s.defaults.IdleWorkers)
+	c.IdleJobs = cmp.Or(c.IdleJobs, s.defaults.IdleJobs)
+	c.Via = cmp.Or(c.Via, ByCall)
+	c.Batch = cmp.Or(c.Batch, maxBatch)
+	c.Capacity = max(c.Capacity, c.Workers)
+	if c.Callers == 0 {
+		c.Callers = map[Via]int{ByCall: 64, ByREST: 64, ByBatch: 4, ByStream: 4}[c.Via]
+	}
+	if c.Batch > maxBatch {
+		return c, fmt.Errorf("a batch holds at most %d jobs", maxBatch)
+	}
+	return c, nil
+}
+
+// Run measures a scenario once.
 func Run(ctx context.Context, cfg Config) (_ Report, err error) {
-	r, err := start(ctx, cfg)
+	if cfg, err = cfg.withDefaults(); err != nil {
+		return Report{}, err
+	}
+	dir, err := os.MkdirTemp("", "carillon-bench")
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	r, err := start(ctx, cfg, dir)
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err != nil {
 		return Report{}, errors.Join(err, r.stopAll())
 	}
-	report, err := r.measure(ctx)
+	m, err := Scenarios[cfg.Scenario].run(r, ctx)
 	if err != nil {
-		return report, errors.Join(err, r.stopAll())
+		return Report{}, errors.Join(err, r.stopAll())
 	}
 	stopped := job.At(time.Now())
 	if err := r.stopAll(); err != nil {
-		return report, err
+		return Report{}, err
 	}
-	return report, r.judge(ctx, stopped)
-}
-
-// measure runs the scenario, which leaves nothing under way.
-func (r *rig) measure(ctx context.Context) (Report, error) {
-	switch r.cfg.Scenario {
-	case "steady":
-		return r.steady(ctx)
-	case "burst":
-		return r.burst(ctx)
-	case "immediate":
-		return r.immediate(ctx)
-	case "create":
-		return r.create(ctx)
-	}
-	return Report{}, fmt.Errorf("there is no scenario %q", r.cfg.Scenario)
-}
-
-// judge lets the checker hold what is stored against what the worker did.
-func (r *rig) judge(ctx context.Context, stopped job.Instant) error {
-	db, err := r.cfg.Open(ctx, r.address)
+	noted, err := readNotes(r.notesFile())
 	if err != nil {
-		return err
+		return Report{}, err
 	}
-	defer db.Close() // it was only read
-	h := checker.History{Now: stopped, Young: 2 * time.Second}
-	if h.Shards, err = checker.Read(ctx, db, shard.DefaultCount); err != nil {
-		return err
-	}
-	if h.Effects, err = r.effects(h.Shards); err != nil {
-		return err
-	}
-	for _, uid := range r.acked {
-		h.Ledger.Acked = append(h.Ledger.Acked, uid)
-	}
-	violations := checker.Check(h)
-	for i, v := range violations {
-		if i == 10 {
-			break
-		}
-		fmt.Fprintln(r.cfg.Log, "violation:", v)
-	}
-	if len(violations) > 0 {
-		return fmt.Errorf("the run has no result: %d violations of what must hold", len(violations))
-	}
-	return nil
-}
-
-// effects turns what the worker noted into the checker's words.
-func (r *rig) effects(shards []store.Audit) ([]checker.Effect, error) {
-	all, err := readNotes(r.notesFile())
+	cancelled, err := r.judge(ctx, m, noted, stopped)
 	if err != nil {
-		return nil, err
+		return Report{}, err
 	}
-	uids := map[int64]job.UID{}
-	for i := range shards {
-		for _, j := range shards[i].Jobs {
-			uids[numberOf(j.ResourceName())] = j.UID
+	return r.report(m, noted, cancelled)
+}
+
+// RunMany measures a scenario several times, and returns the medians, which hold the
+// single runs.
+func RunMany(ctx context.Context, cfg Config, runs int) (Report, error) {
+	var all []Report
+	for i := range runs {
+		if runs > 1 {
+			fmt.Fprintf(cfg.Log, "run %d of %d\n", i+1, runs)
 		}
+		rep, err := Run(ctx, cfg)
+		if err != nil {
+			return Report{}, err
+		}
+		all = append(all, rep)
 	}
-	effects := make([]checker.Effect, 0, 2*len(all))
-	for _, e := range all {
-		one := checker.Effect{Job: uids[e.Job], Fire: e.fireTime(), Attempt: int32(e.Attempt), Kind: checker.Began, At: job.Instant(e.Began)}
-		done := one
-		done.Kind, done.At = checker.Done, job.Instant(e.Done)
-		effects = append(effects, one, done)
-	}
-	return effects, nil
+	return Median(all), nil
 }
-
-func (r *rig) say(format string, args ...any) {
-	fmt.Fprintf(r.cfg.Log, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
-}
-
-func (r *rig) notesFile() string { return r.cfg.Dir + string(os.PathSeparator) + "executions" }

@@ -1,8 +1,12 @@
 package bench
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,37 +39,43 @@ func TestSlowCallsDoNotSlowTheLoad(t *testing.T) {
 	})
 }
 
-// reportOf reports executions that a worker noted.
-func reportOf(t *testing.T, expected int, all ...execution) (Report, error) {
-	t.Helper()
-	r := &rig{cfg: Config{Dir: t.TempDir(), Duration: 10 * time.Second}}
-	n := &notes{all: all}
-	if err := n.write(r.notesFile()); err != nil {
-		t.Fatal(err)
-	}
-	w := window{from: time.UnixMicro(0), until: time.UnixMicro(10_000_000)}
-	return r.report(w, expected, func(e execution) bool { return e.Fire < 10_000_000 }, nil, usage{}, usage{})
+// tenSeconds measures everything that is due in the first ten seconds of time.
+func tenSeconds(expected int) measured {
+	m := measured{window: window{time.UnixMicro(0), time.UnixMicro(10_000_000)}, what: "starts", expected: expected}
+	m.counts = func(e execution) bool { return m.holds(e.Fire) }
+	return m
 }
 
-// What was late by so much is reported as late by so much.
-func TestTheLatenessIsWhatItWas(t *testing.T) {
-	var all []execution
+func reportOf(m measured, neverBegan int, all ...execution) (Report, error) {
+	r := &rig{cfg: Config{Scenario: "steady", Store: "sqlite", Duration: 10 * time.Second}}
+	return r.report(m, all, neverBegan)
+}
+
+func within(got, want float64) bool { return got >= want*0.999 && got <= want*1.001 }
+
+// thousand are executions of which most are 20 ms late, one in a hundred 900 ms, and one
+// 3 s, in the eighth second.
+func thousand() (all []execution) {
 	for i := range int64(1000) {
-		late := int64(20_000) // 20 ms
+		late := int64(20_000)
 		if i%100 == 0 {
-			late = 900_000 // one in a hundred
+			late = 900_000
 		}
 		if i == 777 {
 			late = 3_000_000
 		}
 		all = append(all, execution{Job: i, Fire: i % 10 * 1_000_000, Attempt: 1, Began: i%10*1_000_000 + late})
 	}
-	all = append(all, execution{Job: 5, Fire: 50_000_000, Began: 99_000_000}) // not of the window
-	rep, err := reportOf(t, 1000, all...)
+	return all
+}
+
+// What was late by so much is reported as late by so much.
+func TestTheLatenessIsWhatItWas(t *testing.T) {
+	all := append(thousand(), execution{Job: 5, Fire: 50_000_000, Began: 99_000_000}) // not of the window
+	rep, err := reportOf(tenSeconds(1000), 0, all...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	within := func(got, want float64) bool { return got >= want*0.999 && got <= want*1.001 }
 	q := rep.Latency
 	if !within(q.P50, 20) || !within(q.P99, 900) || !within(q.Max, 3000) || rep.PerSecond != 100 || !within(rep.Drained, 10) {
 		t.Errorf("%+v", rep)
@@ -80,13 +90,35 @@ func TestTheLatenessIsWhatItWas(t *testing.T) {
 	}
 }
 
+// Lateness counts from when something was due, which for an immediate job is when it was
+// to be created, and each kind has its own.
+func TestEachKindHasItsLatency(t *testing.T) {
+	m := tenSeconds(2)
+	m.due = func(e execution) int64 { return e.Fire - 5000 }
+	m.kind = func(e execution) string { return fmt.Sprint("kind ", e.Job) }
+	rep, err := reportOf(m, 0, execution{Job: 1, Fire: 1_000_000, Began: 1_001_000}, execution{Job: 2, Fire: 1_000_000, Began: 1_100_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one, two := rep.ByKind["kind 1"], rep.ByKind["kind 2"]; !within(one.Max, 6) || !within(two.P50, 105) || !within(rep.Latency.Max, 105) {
+		t.Errorf("%v %v %v", one, two, rep.Latency)
+	}
+}
+
 func TestALostExecutionIsNoticed(t *testing.T) {
-	if _, err := reportOf(t, 2, execution{Job: 1}); err == nil || !strings.Contains(err.Error(), "1 of 2") {
+	if _, err := reportOf(tenSeconds(2), 0, execution{Job: 1}); err == nil || !strings.Contains(err.Error(), "1 of 2") {
 		t.Errorf("one of two: %v", err)
 	}
 	// A second attempt of one slot is no second start.
-	if _, err := reportOf(t, 2, execution{Job: 1, Attempt: 1}, execution{Job: 1, Attempt: 2}); err == nil {
+	if _, err := reportOf(tenSeconds(2), 0, execution{Job: 1, Attempt: 1}, execution{Job: 1, Attempt: 2}); err == nil {
 		t.Error("two attempts of one slot count as two starts")
+	}
+	// What was ended before it could begin is not lost, but the result says so.
+	rep, err := reportOf(tenSeconds(2), 1, execution{Job: 1})
+	var out strings.Builder
+	rep.Print(&out)
+	if err != nil || !strings.Contains(out.String(), "DID NOT KEEP UP") {
+		t.Errorf("%v: %s", err, out.String())
 	}
 }
 
@@ -95,31 +127,35 @@ func TestALostExecutionIsNoticed(t *testing.T) {
 func TestADoubledExecutionIsNoticed(t *testing.T) {
 	at := job.AtSecond(1_800_000_000)
 	good := execution{Job: 1, Fire: int64(at), Attempt: 1, Began: int64(at) + 20, Done: int64(at) + 30}
+	failed := good
+	failed.Done = 0
 	for name, c := range map[string]struct {
 		noted []execution
 		says  string
 	}{
 		"good":      {[]execution{good}, ""},
 		"doubled":   {[]execution{good, good}, "violations"},
-		"never run": {nil, "violations"},
+		"never run": {[]execution{}, "violations"},
+		"failed":    {[]execution{failed}, "violations"},
 		"unknown":   {[]execution{good, {Job: 7, Fire: int64(at), Attempt: 1, Began: int64(at), Done: int64(at)}}, "violations"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &rig{cfg: Config{Dir: t.TempDir(), Log: t.Output()}}
-			n := &notes{all: c.noted}
-			if err := n.write(r.notesFile()); err != nil {
-				t.Fatal(err)
-			}
-			r.cfg.Open = func(ctx context.Context, _ string) (store.Store, error) { return stored(ctx, r.cfg.Dir, at) }
-			err := r.judge(t.Context(), at+60*job.Second)
+			r := &rig{cfg: Config{Log: t.Output()}}
+			r.cfg.Open = func(ctx context.Context, _ string) (store.Store, error) { return stored(ctx, t.TempDir(), at) }
+			m := measured{counts: func(execution) bool { return true }}
+			cancelled, err := r.judge(t.Context(), m, c.noted, at+60*job.Second)
 			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("judged: %v", err)
+			}
+			if err == nil && cancelled != 1 {
+				t.Errorf("%d never began, want 1", cancelled)
 			}
 		})
 	}
 }
 
-// stored makes a database that holds one once-job and its successful slot.
+// stored makes a database that holds a once-job with its successful slot, and another
+// one whose slot was cancelled.
 func stored(ctx context.Context, dir string, at job.Instant) (store.Store, error) {
 	db, err := sqlite.Open(ctx, filepath.Join(dir, "c.db"))
 	if err != nil {
@@ -128,15 +164,140 @@ func stored(ctx context.Context, dir string, at job.Instant) (store.Store, error
 	if _, err := db.InitShards(ctx, shard.DefaultCount); err != nil {
 		return nil, err
 	}
-	id := shard.Of("default", jobName(1), shard.DefaultCount)
-	owned, err := db.TakeOver(ctx, store.Claim{Shard: id, Node: "n", Rev: 1})
-	if err != nil {
-		return nil, err
+	rev := int64(0)
+	for i, s := range []job.Slot{{State: job.Succeeded, Attempt: 1, Worker: "w", Incarnation: "i", ClaimedAt: at + 1, StartedAt: at + 20, FinishedAt: at + 40, Outcome: job.OutcomeSucceeded},
+		{State: job.Cancelled, FinishedAt: at + 40}} {
+		name := jobName(i + 1)
+		id := shard.Of("default", name, shard.DefaultCount)
+		rev++
+		owned, err := db.TakeOver(ctx, store.Claim{Shard: id, Node: "n", Rev: rev})
+		if err != nil {
+			return nil, err
+		}
+		j := job.Job{UID: job.UID{byte(i + 1)}, Shard: id, Namespace: "default", Name: name, Handler: handlerName, CreatedAt: at - job.Second, EffectiveFrom: at - job.Second,
+			Schedule: job.Schedule{Kind: job.KindOnce, At: at, Dialect: schedule.DialectVersion}, Retry: job.DefaultRetryPolicy, Timeout: time.Minute}
+		s.Key, s.Trigger, s.CreatedAt, s.Epoch = job.SlotKey{FireTime: at, UID: j.UID}, job.TriggerSchedule, at+1, owned.Proof.Epoch
+		if _, err := db.Commit(ctx, store.Batch{Shards: []store.ShardBatch{{Proof: owned.Proof, Creates: []store.Create{{Job: j}}, Slots: []job.Slot{s}, Watermark: at + 50*job.Second}}}); err != nil {
+			return nil, err
+		}
 	}
-	j := job.Job{UID: job.UID{1}, Shard: id, Namespace: "default", Name: jobName(1), Handler: handlerName, CreatedAt: at - job.Second, EffectiveFrom: at - job.Second,
-		Schedule: job.Schedule{Kind: job.KindOnce, At: at, Dialect: schedule.DialectVersion}, Retry: job.DefaultRetryPolicy, Timeout: time.Minute}
-	s := job.Slot{Key: job.SlotKey{FireTime: at, UID: j.UID}, Trigger: job.TriggerSchedule, State: job.Succeeded, Attempt: 1, Epoch: owned.Proof.Epoch, Worker: "w",
-		Incarnation: "i", CreatedAt: at + 1, ClaimedAt: at + 1, StartedAt: at + 20, FinishedAt: at + 40, Outcome: job.OutcomeSucceeded}
-	_, err = db.Commit(ctx, store.Batch{Shards: []store.ShardBatch{{Proof: owned.Proof, Creates: []store.Create{{Job: j}}, Slots: []job.Slot{s}, Watermark: at + 50*job.Second}}})
-	return db, err
+	return db, nil
+}
+
+// What the worker notes is read back as it was, also of attempts that failed.
+func TestNotesAreReadBack(t *testing.T) {
+	want := []execution{{1, 2, 3, 4, 5}, {6, 7, 8, 9, 0}}
+	file := filepath.Join(t.TempDir(), "notes")
+	n := &notes{}
+	for _, e := range want {
+		n.add(e)
+	}
+	if err := n.write(file); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readNotes(file)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestParametersHaveTheSizeThatWasAskedFor(t *testing.T) {
+	for _, size := range []int{0, 40, 1000} {
+		for _, fails := range []bool{false, true} {
+			p := params(size, fails)
+			if !json.Valid([]byte(p)) || size > 0 && len(p) != size || strings.HasPrefix(p, failing) != fails {
+				t.Errorf("%d bytes, fails %v: %s", size, fails, p)
+			}
+		}
+	}
+}
+
+func TestMetricsAreSummedOverTheirLabels(t *testing.T) {
+	got, err := readMetrics(strings.NewReader("# HELP a b\na{x=\"1 {\"} 2\na{x=\"2\"} 3.5\nb 1e+06\n"))
+	if err != nil || got["a"] != 5.5 || got["b"] != 1e6 || len(got) != 2 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := readMetrics(strings.NewReader("a x\n")); err == nil {
+		t.Error("a metric that is no number is read")
+	}
+}
+
+// The JSON of a result is read by others: its keys stay.
+func TestTheKeysOfAResult(t *testing.T) {
+	m := tenSeconds(1000)
+	m.kind, m.facts = func(execution) string { return "k" }, map[string]float64{"f": 1}
+	m.before = snapshot{programs: map[string]used{"node": {}}, wal: &wal{}}
+	m.after = snapshot{programs: map[string]used{"node": {cpu: time.Second, memory: 1 << 20, written: 5000}}, wal: &wal{bytes: 7000, updates: 4, hot: 1},
+		metrics: map[string]float64{"carillon_commit_rows_sum": 2000, "carillon_commit_statements_total": 50, "carillon_commits_total": 10}}
+	rep, err := reportOf(m, 0, thousand()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(Median([]Report{rep, rep, rep}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := keysOf(t, text)
+	want := strings.Fields(`scenario store machine settings what expected executions never_began per_second latency_milliseconds latency_milliseconds_by_kind drained_seconds
+		cpu_seconds_per_1000 memory_mebibytes database_per_execution facts timeline runs
+		machine.cpus machine.cpu_model machine.memory_mebibytes machine.os machine.kernel machine.arch machine.go machine.revision
+		settings.rate_per_second settings.burst settings.seconds settings.warmup_seconds settings.work_seconds settings.payload_bytes settings.once settings.via
+		settings.callers settings.batch settings.capacity settings.workers settings.idle_workers settings.idle_jobs
+		latency_milliseconds.p50 latency_milliseconds.p90 latency_milliseconds.p99 latency_milliseconds.p999 latency_milliseconds.max
+		latency_milliseconds_by_kind.k cpu_seconds_per_1000.node memory_mebibytes.node facts.f
+		database_per_execution.rows database_per_execution.statements database_per_execution.commits database_per_execution.wal_bytes database_per_execution.written_bytes
+		database_per_execution.hot_update_share`)
+	slices.Sort(want)
+	if !slices.Equal(keys, want) {
+		t.Errorf("keys %v, want %v", keys, want)
+	}
+	d := rep.Database
+	if d.Rows != 2 || d.Statements != 0.05 || d.Commits != 0.01 || *d.WALBytes != 7 || *d.Written != 5 || *d.HotShare != 0.25 || rep.CPU["node"] != 1 || rep.Memory["node"] != 1 {
+		t.Errorf("%+v %v %v", d, rep.CPU, rep.Memory)
+	}
+	var back Report
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	var table bytes.Buffer
+	Table(&table, []Report{back})
+	if !strings.Contains(table.String(), "| steady 0/s | sqlite | 100 | 20.") {
+		t.Error(table.String())
+	}
+}
+
+// keysOf lists the keys of the first two levels.
+func keysOf(t *testing.T, text []byte) (keys []string) {
+	t.Helper()
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(text, &top); err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range top {
+		keys = append(keys, key)
+		var below map[string]json.RawMessage
+		if json.Unmarshal(value, &below) == nil {
+			for k := range below {
+				keys = append(keys, key+"."+k)
+			}
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func TestMedians(t *testing.T) {
+	var all []Report
+	for _, v := range []float64{5, 1, 3} {
+		all = append(all, Report{Scenario: "s", PerSecond: v, Executions: int(v), Latency: Quantiles{P50: v, P99: 10 - v}, CPU: map[string]float64{"node": v},
+			Database: Database{Rows: v, WALBytes: new(v)}, Timeline: []Second{{Starts: int(v)}}})
+	}
+	m := Median(all)
+	if m.PerSecond != 3 || m.Executions != 3 || m.Latency.P50 != 3 || m.Latency.P99 != 7 || m.CPU["node"] != 3 || *m.Database.WALBytes != 3 || m.Database.HotShare != nil ||
+		m.Timeline[0].Starts != 3 || len(m.Runs) != 3 {
+		t.Errorf("%+v", m)
+	}
+	if even := Median(all[:2]); even.PerSecond != 1 {
+		t.Errorf("of two: %v", even.PerSecond)
+	}
 }

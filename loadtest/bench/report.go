@@ -1,40 +1,58 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
-	"io"
-	"runtime"
-	"strings"
+	"maps"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Report is the result of a run. Its JSON keys stay as they are.
+// Report is the result of a run, or the medians of several. Its JSON keys stay as they
+// are.
 type Report struct {
-	Scenario   string             `json:"scenario"`
-	Store      string             `json:"store"`
-	Machine    Machine            `json:"machine"`
-	What       string             `json:"what"`
-	Rate       int                `json:"rate_per_second"`
-	Burst      int                `json:"burst"`
-	Seconds    float64            `json:"seconds"`
-	Expected   int                `json:"expected"`
-	Executions int                `json:"executions"`
-	PerSecond  float64            `json:"per_second"`
-	Latency    Quantiles          `json:"latency_milliseconds"`
-	Drained    float64            `json:"drained_seconds"` // from the beginning of the window to the last start
-	CPU        map[string]float64 `json:"cpu_seconds_per_1000"`
-	Memory     map[string]float64 `json:"memory_mebibytes"`
-	Timeline   []Second           `json:"timeline"`
+	Scenario string   `json:"scenario"`
+	Store    string   `json:"store"` // postgres, sqlite, or "given" for an address, which may hold a password
+	Machine  Machine  `json:"machine"`
+	Settings Settings `json:"settings"`
+
+	What       string  `json:"what"`       // that is counted: starts or creates
+	Expected   int     `json:"expected"`   // of them
+	Executions int     `json:"executions"` // that were made
+	NeverBegan int     `json:"never_began"`
+	PerSecond  float64 `json:"per_second"`
+	// Latency of starts is from when they were due to the first line of the handler, of
+	// creates from the call to its answer.
+	Latency Quantiles            `json:"latency_milliseconds"`
+	ByKind  map[string]Quantiles `json:"latency_milliseconds_by_kind"`
+	Drained float64              `json:"drained_seconds"` // from the beginning of the window to the last start
+
+	CPU      map[string]float64 `json:"cpu_seconds_per_1000"` // by program
+	Memory   map[string]float64 `json:"memory_mebibytes"`     // by program
+	Database Database           `json:"database_per_execution"`
+	Facts    map[string]float64 `json:"facts"` // what only one scenario knows
+	Timeline []Second           `json:"timeline"`
+
+	Runs []Report `json:"runs,omitempty"` // whose medians these are
 }
 
-// Machine is what the run was made on.
-type Machine struct {
-	CPUs int    `json:"cpus"`
-	OS   string `json:"os"`
-	Arch string `json:"arch"`
-	Go   string `json:"go"`
+// Settings are what was asked for.
+type Settings struct {
+	Rate        int     `json:"rate_per_second"`
+	Burst       int     `json:"burst"`
+	Seconds     float64 `json:"seconds"`
+	Warmup      float64 `json:"warmup_seconds"`
+	Work        float64 `json:"work_seconds"`
+	Payload     int     `json:"payload_bytes"`
+	Once        bool    `json:"once"`
+	Via         Via     `json:"via"`
+	Callers     int     `json:"callers"`
+	Batch       int     `json:"batch"`
+	Capacity    int     `json:"capacity"`
+	Workers     int     `json:"workers"`
+	IdleWorkers int     `json:"idle_workers"`
+	IdleJobs    int     `json:"idle_jobs"`
 }
 
 // Quantiles of a latency, in milliseconds.
@@ -44,6 +62,16 @@ type Quantiles struct {
 	P99  float64 `json:"p99"`
 	P999 float64 `json:"p999"`
 	Max  float64 `json:"max"`
+}
+
+// Database is what the database had to do for one execution. What isn't known is null.
+type Database struct {
+	Rows       float64  `json:"rows"`       // written
+	Statements float64  `json:"statements"` // of group commits
+	Commits    float64  `json:"commits"`    // group commits
+	WALBytes   *float64 `json:"wal_bytes"`
+	Written    *float64 `json:"written_bytes"` // by the node, to its file and to its sockets, if the database is inside of it
+	HotShare   *float64 `json:"hot_update_share"`
 }
 
 // Second is the lateness of what was due in one second.
@@ -63,97 +91,176 @@ func quantiles(h *hdrhistogram.Histogram) Quantiles {
 	return Quantiles{P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1000}
 }
 
-func (r *rig) newReport(before, after usage, executions int) Report {
-	rep := Report{Scenario: r.cfg.Scenario, Store: r.cfg.Store, Rate: r.cfg.Rate, Burst: r.cfg.Burst, Seconds: r.cfg.Duration.Seconds(),
-		Machine: Machine{runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version()}, CPU: map[string]float64{}, Memory: map[string]float64{}}
-	for name, u := range after {
-		if executions > 0 {
-			rep.CPU[name] = (u.cpu - before[name].cpu).Seconds() * 1000 / float64(executions)
-		}
-		rep.Memory[name] = float64(u.memory) / (1 << 20)
+// report says what came of a run: of what the workers noted, and of what was used.
+func (r *rig) report(m measured, noted []execution, neverBegan int) (Report, error) {
+	rep := Report{Scenario: r.cfg.Scenario, Store: r.cfg.publicStore(), Machine: thisMachine(), Settings: r.cfg.settings(),
+		What: m.what, Expected: m.expected, NeverBegan: neverBegan, Facts: m.facts}
+	if m.calls != nil {
+		rep.Executions, rep.Latency = m.expected, quantiles(m.calls)
+	} else if err := rep.count(m, noted); err != nil {
+		return rep, err
 	}
-	return rep
+	if m.reads != nil {
+		rep.kinds()["reads"] = quantiles(m.reads)
+	}
+	rep.PerSecond = float64(rep.Executions) / m.until.Sub(m.from).Seconds()
+	rep.use(m.before, m.after)
+	if rep.Executions+neverBegan != m.expected {
+		return rep, fmt.Errorf("%d of %d executions were seen, and %d were cancelled", rep.Executions, m.expected, neverBegan)
+	}
+	return rep, nil
 }
 
-// report reads the worker's notes of what is of the window. due is when an execution
-// was due, if that isn't its fire time.
-func (r *rig) report(w window, expected int, counts func(execution) bool, due func(execution) int64, before, after usage) (Report, error) {
-	all, err := readNotes(r.notesFile())
-	if err != nil {
-		return Report{}, err
+func (rep *Report) kinds() map[string]Quantiles {
+	if rep.ByKind == nil {
+		rep.ByKind = map[string]Quantiles{}
 	}
-	total := newHistogram()
-	seconds := make([]*hdrhistogram.Histogram, int(w.until.Sub(w.from)/time.Second)+1)
-	n, last := 0, w.from
+	return rep.ByKind
+}
+
+// count takes the first attempts of what was measured: a later one is no start.
+func (rep *Report) count(m measured, noted []execution) error {
+	total, byKind := newHistogram(), map[string]*hdrhistogram.Histogram{}
+	seconds := make([]*hdrhistogram.Histogram, int(m.until.Sub(m.from)/time.Second)+1)
+	last := m.from
 	seen := map[[2]int64]bool{}
-	for _, e := range all {
+	for _, e := range noted {
 		key := [2]int64{e.Job, e.Fire}
-		if !counts(e) || seen[key] {
-			continue // a later attempt is no start
+		if seen[key] || !m.counts(e) {
+			continue
 		}
 		seen[key] = true
-		n++
-		at := e.Fire
-		if due != nil {
-			at = due(e)
+		due := e.Fire
+		if m.due != nil {
+			due = m.due(e)
 		}
-		if err := total.RecordValue(max(e.Began-at, 0)); err != nil {
-			return Report{}, err
+		histograms := []*hdrhistogram.Histogram{total}
+		if i := int(time.UnixMicro(due).Sub(m.from) / time.Second); i >= 0 && i < len(seconds) {
+			seconds[i] = cmp.Or(seconds[i], newHistogram())
+			histograms = append(histograms, seconds[i])
 		}
-		if i := int(time.UnixMicro(at).Sub(w.from) / time.Second); i >= 0 && i < len(seconds) {
-			if seconds[i] == nil {
-				seconds[i] = newHistogram()
-			}
-			if err := seconds[i].RecordValue(max(e.Began-at, 0)); err != nil {
-				return Report{}, err
+		if m.kind != nil {
+			kind := m.kind(e)
+			byKind[kind] = cmp.Or(byKind[kind], newHistogram())
+			histograms = append(histograms, byKind[kind])
+		}
+		for _, h := range histograms {
+			if err := h.RecordValue(max(e.Began-due, 0)); err != nil {
+				return err
 			}
 		}
 		if began := time.UnixMicro(e.Began); began.After(last) {
 			last = began
 		}
 	}
-	rep := r.newReport(before, after, n)
-	rep.What, rep.Expected, rep.Executions = "starts", expected, n
-	rep.PerSecond = float64(n) / w.until.Sub(w.from).Seconds()
-	rep.Latency, rep.Drained = quantiles(total), last.Sub(w.from).Seconds()
+	rep.Executions, rep.Latency, rep.Drained = len(seen), quantiles(total), last.Sub(m.from).Seconds()
+	for kind, h := range byKind {
+		rep.kinds()[kind] = quantiles(h)
+	}
 	for i, h := range seconds {
 		if h != nil {
 			rep.Timeline = append(rep.Timeline, Second{i, int(h.TotalCount()), float64(h.ValueAtQuantile(50)) / 1000, float64(h.Max()) / 1000})
 		}
 	}
-	if n != expected {
-		return rep, fmt.Errorf("%d of %d executions were seen", n, expected)
-	}
-	return rep, nil
+	return nil
 }
 
-// Print writes a report for people.
-func (rep Report) Print(w io.Writer) {
-	fmt.Fprintf(w, "\n%s on %s, %d CPUs\n", rep.Scenario, rep.Store, rep.Machine.CPUs)
-	fmt.Fprintf(w, "  %-22s %d of %d in %.0f s: %.0f/s, the last %.2f s after the beginning\n", rep.What, rep.Executions, rep.Expected, rep.Seconds, rep.PerSecond, rep.Drained)
-	q := rep.Latency
-	fmt.Fprintf(w, "  %-22s p50 %.1f  p90 %.1f  p99 %.1f  p99.9 %.1f  max %.1f\n", "latency, ms", q.P50, q.P90, q.P99, q.P999, q.Max)
-	for _, name := range []string{"node", "worker", "postgres"} {
-		if cpu, ok := rep.CPU[name]; ok {
-			fmt.Fprintf(w, "  %-22s %.3f CPU s per 1,000, %.0f MiB\n", name, cpu, rep.Memory[name])
-		}
+// use says what was used between two snapshots, for each execution.
+func (rep *Report) use(before, after snapshot) {
+	rep.CPU, rep.Memory = map[string]float64{}, map[string]float64{}
+	for name, u := range after.programs {
+		rep.Memory[name] = float64(u.memory) / (1 << 20)
 	}
-	rep.plot(w)
-}
-
-// plot draws the largest lateness of each second as a row of blocks.
-func (rep Report) plot(w io.Writer) {
-	if len(rep.Timeline) < 2 {
+	n := float64(rep.Executions)
+	if n == 0 {
 		return
 	}
-	top := 0.0
-	for _, s := range rep.Timeline {
-		top = max(top, s.Max)
+	for name, u := range after.programs {
+		rep.CPU[name] = (u.cpu - before.programs[name].cpu).Seconds() * 1000 / n
 	}
-	var line strings.Builder
-	blocks := []rune("▁▂▃▄▅▆▇█")
-	for _, s := range rep.Timeline {
-		line.WriteRune(blocks[min(len(blocks)-1, int(s.Max/max(top, 1e-9)*float64(len(blocks)-1)))])
+	grown := func(metric string) float64 { return (after.metrics[metric] - before.metrics[metric]) / n }
+	rep.Database = Database{Rows: grown("carillon_commit_rows_sum"), Statements: grown("carillon_commit_statements_total"), Commits: grown("carillon_commits_total")}
+	if written := after.programs["node"].written - before.programs["node"].written; rep.Store == "sqlite" && written > 0 {
+		rep.Database.Written = new(float64(written) / n)
 	}
-	fmt.Fprintf(w, "  %-22s %s  to %.0f ms\n", "max of each second", line.String(), top)
+	if after.wal != nil && before.wal != nil {
+		rep.Database.WALBytes = new(float64(after.wal.bytes-before.wal.bytes) / n)
+		if updates := after.wal.updates - before.wal.updates; updates > 0 {
+			rep.Database.HotShare = new(float64(after.wal.hot-before.wal.hot) / float64(updates))
+		}
+	}
+}
+
+// publicStore names the store; an address may hold a password.
+func (c Config) publicStore() string {
+	if c.Store == "postgres" || c.Store == "sqlite" {
+		return c.Store
+	}
+	return "given"
+}
+
+func (c Config) settings() Settings {
+	return Settings{Rate: c.Rate, Burst: c.Burst, Seconds: c.Duration.Seconds(), Warmup: c.Warmup.Seconds(), Work: c.Work.Seconds(), Payload: c.Payload,
+		Once: c.Once, Via: c.Via, Callers: c.Callers, Batch: c.Batch, Capacity: c.Capacity, Workers: c.Workers, IdleWorkers: c.IdleWorkers, IdleJobs: c.IdleJobs}
+}
+
+// Median takes the median of each number of several reports of the same kind. The
+// timeline is that of the run with the median p99.
+func Median(all []Report) Report {
+	if len(all) == 1 {
+		return all[0]
+	}
+	m := all[0]
+	for i := range all {
+		if all[i].Latency.P99 == median(all, func(r *Report) float64 { return r.Latency.P99 }) {
+			m.Timeline = all[i].Timeline
+		}
+	}
+	count := func(of func(*Report) int) int {
+		return int(median(all, func(r *Report) float64 { return float64(of(r)) }))
+	}
+	m.Expected = count(func(r *Report) int { return r.Expected })
+	m.Executions = count(func(r *Report) int { return r.Executions })
+	m.NeverBegan = count(func(r *Report) int { return r.NeverBegan })
+	m.PerSecond = median(all, func(r *Report) float64 { return r.PerSecond })
+	m.Drained = median(all, func(r *Report) float64 { return r.Drained })
+	m.Latency = medianQuantiles(all, func(r *Report) Quantiles { return r.Latency })
+	m.ByKind = nil
+	for kind := range all[0].ByKind {
+		m.kinds()[kind] = medianQuantiles(all, func(r *Report) Quantiles { return r.ByKind[kind] })
+	}
+	m.CPU = medianMap(all, func(r *Report) map[string]float64 { return r.CPU })
+	m.Memory = medianMap(all, func(r *Report) map[string]float64 { return r.Memory })
+	m.Facts = medianMap(all, func(r *Report) map[string]float64 { return r.Facts })
+	m.Database = Database{
+		Rows:       median(all, func(r *Report) float64 { return r.Database.Rows }),
+		Statements: median(all, func(r *Report) float64 { return r.Database.Statements }),
+		Commits:    median(all, func(r *Report) float64 { return r.Database.Commits }),
+		WALBytes:   medianOf(all, func(r *Report) *float64 { return r.Database.WALBytes }),
+		Written:    medianOf(all, func(r *Report) *float64 { return r.Database.Written }),
+		HotShare:   medianOf(all, func(r *Report) *float64 { return r.Database.HotShare }),
+	}
+	m.Runs = all
+	return m
+}
+
+func medianMap(all []Report, of func(*Report) map[string]float64) map[string]float64 {
+	m := map[string]float64{}
+	for key := range maps.Keys(of(&all[0])) {
+		m[key] = median(all, func(r *Report) float64 { return of(r)[key] })
+	}
+	return m
+}
+
+func medianQuantiles(all []Report, of func(*Report) Quantiles) Quantiles {
+	each := func(get func(Quantiles) float64) float64 {
+		return median(all, func(r *Report) float64 { return get(of(r)) })
+	}
+	return Quantiles{
+		P50:  each(func(q Quantiles) float64 { return q.P50 }),
+		P90:  each(func(q Quantiles) float64 { return q.P90 }),
+		P99:  each(func(q Quantiles) float64 { return q.P99 }),
+		P999: each(func(q Quantiles) float64 { return q.P999 }),
+		Max:  each(func(q Quantiles) float64 { return q.Max }),
+	}
 }

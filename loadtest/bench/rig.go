@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,34 +24,43 @@ import (
 
 // rig is a running Carillon with its clients.
 type rig struct {
-	cfg      Config
-	address  string // of the database
-	pg       *pgtest.Server
-	node     *process.Process
-	worker   *process.Process
-	log      *os.File
-	conn     *grpc.ClientConn
-	jobs     carillonv1.JobServiceClient
-	slots    carillonv1.SlotServiceClient
-	handlers carillonv1.HandlerServiceClient
+	cfg        Config
+	dir        string // for files
+	address    string // of the database
+	pg         *pgtest.Server
+	node       *process.Process
+	worker     *process.Process
+	grpc, http string // host:port of the node
+	log        *os.File
+	web        *http.Client
+	conn       *grpc.ClientConn
+	jobs       carillonv1.JobServiceClient
+	slots      carillonv1.SlotServiceClient
 
 	mu    sync.Mutex
-	acked map[string]job.UID // by the last part of the name
+	acked map[string]job.UID // by resource name; guarded by mu
 }
 
-const startTimeout = 30 * time.Second
+const (
+	startTimeout = 30 * time.Second
+	// connectTimeout is how long all workers may take until they are there.
+	connectTimeout = 2 * time.Minute
+)
 
-// start starts the database, the node and the worker, one after the other.
-func start(ctx context.Context, cfg Config) (*rig, error) {
-	r := &rig{cfg: cfg, acked: map[string]job.UID{}}
+// start starts the database, the node and the workers, one after the other.
+func start(ctx context.Context, cfg Config, dir string) (*rig, error) {
+	r := &rig{cfg: cfg, dir: dir, acked: map[string]job.UID{}, web: newWebClient(cfg.Callers)}
 	var err error
-	if r.log, err = os.Create(filepath.Join(cfg.Dir, "log")); err != nil {
+	if r.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		return r, err
 	}
 	if err := r.startStore(ctx); err != nil {
 		return r, err
 	}
-	if err := r.startNode(ctx); err != nil {
+	if err := r.startNode(ctx, "127.0.0.1:0", "127.0.0.1:0"); err != nil {
+		return r, err
+	}
+	if err := r.connect(); err != nil {
 		return r, err
 	}
 	return r, r.startWorker(ctx)
@@ -58,9 +69,13 @@ func start(ctx context.Context, cfg Config) (*rig, error) {
 func (r *rig) startStore(ctx context.Context) (err error) {
 	switch r.cfg.Store {
 	case "sqlite":
-		r.address = "sqlite:" + filepath.Join(r.cfg.Dir, "carillon.db")
+		r.address = "sqlite:" + filepath.Join(r.dir, "carillon.db")
 	case "postgres":
-		if r.pg, err = pgtest.StartReal(ctx); err != nil {
+		var settings []string
+		if r.cfg.Profiles != "" {
+			settings = statementSettings
+		}
+		if r.pg, err = pgtest.StartReal(ctx, settings...); err != nil {
 			return err
 		}
 		name, err := r.pg.NewDatabase(ctx, "")
@@ -74,8 +89,13 @@ func (r *rig) startStore(ctx context.Context) (err error) {
 	return nil
 }
 
-func (r *rig) startNode(ctx context.Context) (err error) {
-	cmd := exec.Command(r.cfg.Carillon, "server", "--migrate", "--node", "bench", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warn")
+// startNode starts the node and waits until it is ready.
+func (r *rig) startNode(ctx context.Context, grpcAddress, httpAddress string) (err error) {
+	args := []string{"server", "--migrate", "--node", "bench", "--grpc", grpcAddress, "--http", httpAddress, "--log-level", "warn"}
+	if r.cfg.Profiles != "" {
+		args = append(args, "--pprof")
+	}
+	cmd := exec.Command(r.cfg.Carillon, args...)
 	cmd.Env = append(os.Environ(), "CARILLON_STORE="+r.address) // it may hold a password
 	banner := process.NewBanner(r.log)
 	cmd.Stdout, cmd.Stderr = banner, r.log
@@ -85,25 +105,55 @@ func (r *rig) startNode(ctx context.Context) (err error) {
 	if err := r.await(ctx, "the node is up", r.node, banner.Found()); err != nil {
 		return err
 	}
-	target, _ := banner.Addresses()
-	if r.conn, err = grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true))); err != nil {
+	r.grpc, r.http = banner.Addresses()
+	return r.eventually(ctx, startTimeout, "the node is ready", func(ctx context.Context) (bool, error) {
+		resp, err := r.get(ctx, "/readyz")
+		if err != nil {
+			return false, err
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK, nil
+	})
+}
+
+// connect opens the clients.
+func (r *rig) connect() (err error) {
+	r.conn, err = grpc.NewClient(r.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
 		return err
 	}
-	r.jobs, r.slots, r.handlers = carillonv1.NewJobServiceClient(r.conn), carillonv1.NewSlotServiceClient(r.conn), carillonv1.NewHandlerServiceClient(r.conn)
+	r.jobs, r.slots = carillonv1.NewJobServiceClient(r.conn), carillonv1.NewSlotServiceClient(r.conn)
 	return nil
 }
 
+// startWorker starts the process of all workers and waits until they are connected.
 func (r *rig) startWorker(ctx context.Context) (err error) {
-	cmd := exec.Command(r.cfg.Carillon, "bench-worker", "--address", r.conn.Target(), "--capacity", strconv.Itoa(r.cfg.Capacity),
-		"--work", r.cfg.Work.String(), "--file", r.notesFile())
+	args := []string{"bench-worker", "--address", r.grpc, "--workers", strconv.Itoa(r.cfg.Workers), "--idle", strconv.Itoa(r.cfg.IdleWorkers),
+		"--capacity", strconv.Itoa(r.cfg.Capacity), "--work", r.cfg.Work.String(), "--file", r.notesFile()}
+	if r.cfg.Profiles != "" {
+		args = append(args, "--profile", filepath.Join(r.cfg.Profiles, "worker.pprof"))
+	}
+	cmd := exec.Command(r.cfg.Carillon, args...)
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	if r.worker, err = process.Start("worker", cmd); err != nil {
 		return err
 	}
-	return r.eventually(ctx, startTimeout, "the worker is there", func(ctx context.Context) (bool, error) {
-		resp, err := r.handlers.ListHandlers(ctx, &carillonv1.ListHandlersRequest{})
-		return len(resp.GetHandlers()) > 0, err
+	want := float64(r.cfg.Workers + r.cfg.IdleWorkers)
+	return r.eventually(ctx, connectTimeout, "the workers are there", func(ctx context.Context) (bool, error) {
+		metrics, err := r.metrics(ctx)
+		return metrics["carillon_workers_connected"] == want, err
 	})
+}
+
+// restartNode ends the node and starts it again, at the same addresses, and returns how
+// long it took until it was ready.
+func (r *rig) restartNode(ctx context.Context) (time.Duration, error) {
+	if err := r.node.Stop(); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	err := r.startNode(ctx, r.grpc, r.http)
+	return time.Since(began), err
 }
 
 // await waits for something that a process does.
@@ -114,13 +164,25 @@ func (r *rig) await(ctx context.Context, what string, p *process.Process, done <
 	case <-done:
 		return nil
 	case <-p.Ended():
-		return fmt.Errorf("the %s ended: %s; its log is %s", p.What(), p.Ending(), r.log.Name())
+		return fmt.Errorf("the %s ended: %s; %s", p.What(), p.Ending(), r.lastWords())
 	case <-late.C:
-		return fmt.Errorf("it never came that %s", what)
+		return fmt.Errorf("it never came that %s; %s", what, r.lastWords())
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
+
+// lastWords is the end of what the processes logged: their files are removed.
+func (r *rig) lastWords() string {
+	text, err := os.ReadFile(r.log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return "the last words of the log:\n" + string(text[max(0, len(text)-2000):])
+}
+
+// pollEvery is how often something is asked for that isn't measured by it.
+const pollEvery = 20 * time.Millisecond
 
 // eventually asks until a condition holds.
 func (r *rig) eventually(ctx context.Context, within time.Duration, what string, holds func(context.Context) (bool, error)) error {
@@ -134,7 +196,7 @@ func (r *rig) eventually(ctx context.Context, within time.Duration, what string,
 		if err != nil || ok {
 			return err
 		}
-		sleep(ctx, 100*time.Millisecond)
+		sleep(ctx, pollEvery)
 	}
 }
 
@@ -146,6 +208,44 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+func (r *rig) say(format string, args ...any) {
+	fmt.Fprintf(r.cfg.Log, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
+}
+
+func (r *rig) notesFile() string { return filepath.Join(r.dir, "executions") }
+
+// newWebClient keeps a connection for each caller.
+func newWebClient(callers int) *http.Client {
+	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: max(callers, 64), MaxConnsPerHost: 0}}
+}
+
+// get asks the node over HTTP.
+func (r *rig) get(ctx context.Context, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.http+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return r.web.Do(req)
+}
+
+// save writes what the node serves at a path to a file.
+func (r *rig) save(ctx context.Context, path, file string) error {
+	resp, err := r.get(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, resp.Status)
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, resp.Body)
+	return errors.Join(err, f.Close())
+}
+
 // stopAll ends all that was started, what came last first. Stopping twice is fine.
 func (r *rig) stopAll() error {
 	var errs []error
@@ -155,6 +255,7 @@ func (r *rig) stopAll() error {
 			*p = nil
 		}
 	}
+	r.web.CloseIdleConnections()
 	if r.conn != nil {
 		errs = append(errs, r.conn.Close())
 		r.conn = nil

@@ -2,291 +2,396 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/timestamppb"
+	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/carillon-scheduler/carillon/job"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
 const (
-	parent      = "namespaces/default"
-	batchCreate = 1000
 	// afterLoad is how long the load goes on after what is measured.
-	afterLoad = 5 * time.Second
-	// settleTime is how long what was due may take to its end after the load.
-	settleTime = 60 * time.Second
+	afterLoad = 3 * time.Second
+	// lastWatermark is how long a shard may take to store that nothing more is due.
+	lastWatermark = 1500 * time.Millisecond
+	// lead is how long before its time a job that fires once is created.
+	lead = 5 * time.Second
 )
 
-// everySecond, immediately and onceAt are the schedules of a benchmark.
-func everySecond() *carillonv1.Schedule {
-	return &carillonv1.Schedule{Kind: &carillonv1.Schedule_Cron{Cron: "* * * * * *"}}
-}
-
-func immediately() *carillonv1.Schedule {
-	return &carillonv1.Schedule{Kind: &carillonv1.Schedule_Immediate{Immediate: &carillonv1.ImmediateSchedule{}}}
-}
-
-func onceAt(t time.Time) *carillonv1.Schedule {
-	return &carillonv1.Schedule{Kind: &carillonv1.Schedule_RunAt{RunAt: timestamppb.New(t)}}
-}
-
-func spec(schedule *carillonv1.Schedule) *carillonv1.Job {
-	return &carillonv1.Job{Handler: handlerName, Params: &carillonv1.Json{Text: `{"tenant":"acme","n":12345}`}, Schedule: schedule}
-}
-
-// createAll creates jobs numbered from first on, a thousand at a time.
-func (r *rig) createAll(ctx context.Context, first, n int, schedule *carillonv1.Schedule) error {
-	for ; n > 0; first, n = first+batchCreate, n-batchCreate {
-		req := &carillonv1.BatchCreateJobsRequest{Parent: parent}
-		for i := range min(n, batchCreate) {
-			req.Requests = append(req.Requests, &carillonv1.CreateJobRequest{JobId: jobName(first + i), Job: spec(schedule)})
-		}
-		resp, err := r.jobs.BatchCreateJobs(ctx, req)
-		if err != nil {
-			return err
-		}
-		for _, j := range resp.GetJobs() {
-			if err := r.ack(j); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (r *rig) ack(j *carillonv1.Job) error {
-	uid, err := job.ParseUID(j.GetUid())
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.acked[j.GetName()] = uid
-	return nil
-}
-
-// deleteAll ends the recurring jobs numbered 0 to n-1, by callers at the same time.
-func (r *rig) deleteAll(ctx context.Context, n int) error {
-	numbers := make(chan int)
-	var callers sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	for range 64 {
-		callers.Go(func() {
-			for i := range numbers {
-				if _, err := r.jobs.DeleteJob(ctx, &carillonv1.DeleteJobRequest{Name: parent + "/jobs/" + jobName(i)}); err != nil && status.Code(err) != codes.NotFound {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	for i := range n {
-		numbers <- i
-	}
-	close(numbers)
-	callers.Wait()
-	return errors.Join(errs...)
-}
-
-// settle waits until no slot is open.
-func (r *rig) settle(ctx context.Context) error {
-	return r.eventually(ctx, settleTime, "all that was due has ended", func(ctx context.Context) (bool, error) {
-		for token := ""; ; { // a page looks at a bounded number of slots, and may be empty
-			resp, err := r.slots.ListSlots(ctx, &carillonv1.ListSlotsRequest{Parent: parent + "/jobs/-", PageSize: 1, PageToken: token,
-				States: []carillonv1.SlotState{carillonv1.SlotState_SLOT_STATE_READY, carillonv1.SlotState_SLOT_STATE_RUNNING}})
-			if err != nil || len(resp.GetSlots()) > 0 {
-				return false, err
-			}
-			if token = resp.GetNextPageToken(); token == "" {
-				return true, nil
-			}
-		}
-	})
+// measured is what a scenario hands over: which executions count, and what was used.
+type measured struct {
+	window
+	what          string // that is counted
+	expected      int
+	counts        func(execution) bool
+	due           func(execution) int64  // microseconds; nil: the fire time
+	kind          func(execution) string // nil: all are of one kind
+	before, after snapshot
+	calls         *hdrhistogram.Histogram // what is measured are calls, not executions
+	reads         *hdrhistogram.Histogram // calls of people beside them
+	facts         map[string]float64
 }
 
 // window is the time that is measured.
 type window struct{ from, until time.Time }
 
-// steady lets jobs fire every second, and measures after the warm-up.
-func (r *rig) steady(ctx context.Context) (Report, error) {
-	if err := r.createAll(ctx, 0, r.cfg.Rate, everySecond()); err != nil {
-		return Report{}, err
-	}
-	r.say("%d jobs fire every second; warm-up %s", r.cfg.Rate, r.cfg.Warmup)
-	sleep(ctx, r.cfg.Warmup)
-	w := window{from: time.Now().Truncate(time.Second).Add(time.Second)}
-	sleep(ctx, time.Until(w.from))
-	before := r.usage()
-	w.until = w.from.Add(r.cfg.Duration)
-	for ctx.Err() == nil && time.Until(w.until) > 0 {
-		sleep(ctx, min(10*time.Second, time.Until(w.until)))
-		r.say("%s of %s", time.Since(w.from).Round(time.Second), r.cfg.Duration)
-	}
-	after := r.usage()
-	if err := r.finishRecurring(ctx, r.cfg.Rate); err != nil {
-		return Report{}, err
-	}
-	return r.report(w, r.cfg.Rate*int(r.cfg.Duration/time.Second), func(e execution) bool {
-		return !time.UnixMicro(e.Fire).Before(w.from) && time.UnixMicro(e.Fire).Before(w.until)
-	}, nil, before, after)
+func (w window) holds(micros int64) bool {
+	return micros >= w.from.UnixMicro() && micros < w.until.UnixMicro()
 }
 
-func (r *rig) finishRecurring(ctx context.Context, n int) error {
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
+// nextWindow begins at the next whole second.
+func (r *rig) nextWindow() window {
+	from := time.Now().Truncate(time.Second).Add(time.Second)
+	return window{from, from.Add(r.cfg.Duration)}
+}
+
+// observe waits for the end of a window, and reads what was used in it.
+func (r *rig) observe(ctx context.Context, w window) (before, after snapshot, err error) {
+	sleep(ctx, time.Until(w.from))
+	if before, err = r.snapshot(ctx); err != nil {
+		return before, after, err
 	}
-	sleep(ctx, afterLoad) // a job that is deleted takes what waits of it along
-	r.say("ending %d jobs", n)
-	if err := r.deleteAll(ctx, n); err != nil {
+	saved, err := r.startProfiles(ctx, time.Until(w.until))
+	if err != nil {
+		return before, after, err
+	}
+	for ctx.Err() == nil && time.Until(w.until) > 0 {
+		sleep(ctx, min(5*time.Second, time.Until(w.until)))
+		if err := r.progress(ctx, w, before); err != nil {
+			return before, after, err
+		}
+	}
+	if err := <-saved; err != nil {
+		return before, after, err
+	}
+	if after, err = r.snapshot(ctx); err != nil {
+		return before, after, err
+	}
+	return before, after, context.Cause(ctx)
+}
+
+func (r *rig) progress(ctx context.Context, w window, before snapshot) error {
+	now, err := r.metrics(ctx)
+	if err != nil {
 		return err
 	}
-	return r.finish(ctx)
+	r.say("%s of %s: %.0f slots ended, %.0f wait, lag %.2f s", time.Since(w.from).Round(time.Second), r.cfg.Duration,
+		now["carillon_slots_finished_total"]-before.metrics["carillon_slots_finished_total"],
+		now["carillon_slots_ready"]+now["carillon_slots_backlog"], now["carillon_lag_seconds"])
+	return nil
 }
 
-// finish waits until all is done, and ends the worker, which writes its notes then.
-func (r *rig) finish(ctx context.Context) error {
+// startProfiles takes profiles for as long as is measured, if it is asked to.
+func (r *rig) startProfiles(ctx context.Context, d time.Duration) (saved chan error, err error) {
+	saved = make(chan error, 1)
+	if r.cfg.Profiles == "" {
+		saved <- nil
+		return saved, nil
+	}
+	if r.pg != nil {
+		if err := r.resetStatements(ctx); err != nil {
+			return nil, err
+		}
+	}
+	go func() {
+		err := r.save(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(d.Seconds())), filepath.Join(r.cfg.Profiles, "node.pprof"))
+		if err == nil && r.pg != nil {
+			err = r.saveStatements(ctx, filepath.Join(r.cfg.Profiles, "statements.txt"))
+		}
+		if err == nil {
+			err = r.save(ctx, "/debug/pprof/heap", filepath.Join(r.cfg.Profiles, "node-heap.pprof"))
+		}
+		saved <- err
+	}()
+	return saved, nil
+}
+
+// finish ends the recurring jobs numbered 0 to n-1, waits until all is done, and ends the
+// worker, which writes its notes then.
+func (r *rig) finish(ctx context.Context, n int) error {
+	if n > 0 {
+		sleep(ctx, afterLoad) // a job that is deleted takes what waits of it along
+		r.say("ending %d jobs", n)
+		if err := r.deleteAll(ctx, n); err != nil {
+			return err
+		}
+	}
 	if err := r.settle(ctx); err != nil {
 		return err
 	}
-	sleep(ctx, 1500*time.Millisecond) // the last watermark
+	sleep(ctx, lastWatermark)
 	err := r.worker.Stop()
 	r.worker = nil
 	return err
 }
 
-// burst lets many jobs become due in one second, over those that fire every second.
-func (r *rig) burst(ctx context.Context) (Report, error) {
+// steady lets jobs fire every second, and measures after the warm-up.
+func (r *rig) steady(ctx context.Context) (measured, error) {
+	if r.cfg.Once {
+		return r.steadyOnce(ctx)
+	}
 	if err := r.createAll(ctx, 0, r.cfg.Rate, everySecond()); err != nil {
-		return Report{}, err
+		return measured{}, err
 	}
-	lead := r.cfg.Warmup + time.Duration(r.cfg.Burst/2000)*time.Second
-	at := time.Now().Truncate(time.Second).Add(lead)
-	r.say("creating %d jobs that are due at %s", r.cfg.Burst, at.Format("15:04:05"))
-	if err := r.createAll(ctx, r.cfg.Rate, r.cfg.Burst, onceAt(at)); err != nil {
-		return Report{}, err
-	}
-	if time.Until(at) < 3*time.Second {
-		return Report{}, fmt.Errorf("creating %d jobs took until %s before they are due: raise --warmup", r.cfg.Burst, time.Until(at).Round(time.Millisecond))
-	}
-	sleep(ctx, time.Until(at.Add(-time.Second)))
-	before := r.usage()
-	sleep(ctx, time.Until(at.Add(r.cfg.Duration)))
-	after := r.usage()
-	if err := r.finishRecurring(ctx, r.cfg.Rate); err != nil {
-		return Report{}, err
-	}
-	return r.report(window{at, at.Add(time.Second)}, r.cfg.Burst, func(e execution) bool { return e.Job >= int64(r.cfg.Rate) }, nil, before, after)
+	r.say("%d jobs fire every second; warm-up %s", r.cfg.Rate, r.cfg.Warmup)
+	sleep(ctx, r.cfg.Warmup)
+	return r.measureRate(ctx)
 }
 
-// calls is how many calls open makes.
-func calls(rate int, d time.Duration) int { return int(d.Seconds() * float64(rate)) }
-
-// open calls fn at a rate by the clock, for a time, each call on its own.
-func open(ctx context.Context, rate int, d time.Duration, fn func(n int, due time.Time)) {
-	var under sync.WaitGroup
-	begin := time.Now()
-	for n := 0; n < calls(rate, d) && ctx.Err() == nil; n++ {
-		due := begin.Add(time.Duration(n) * time.Second / time.Duration(rate))
-		sleep(ctx, time.Until(due))
-		under.Go(func() { fn(n, due) })
+// measureRate measures the jobs that fire every second.
+func (r *rig) measureRate(ctx context.Context) (m measured, err error) {
+	m.window, m.what = r.nextWindow(), "starts"
+	m.expected = r.cfg.Rate * int(r.cfg.Duration/time.Second)
+	m.counts = func(e execution) bool { return e.Job < int64(r.cfg.Rate) && m.holds(e.Fire) }
+	if m.before, m.after, err = r.observe(ctx, m.window); err != nil {
+		return m, err
 	}
-	under.Wait()
+	return m, r.finish(ctx, r.cfg.Rate)
+}
+
+// steadyOnce lets jobs that fire once be due in each second; they are created while
+// others fire.
+func (r *rig) steadyOnce(ctx context.Context) (m measured, err error) {
+	m.what = "starts"
+	m.window = r.nextWindow()
+	m.from, m.until = m.from.Add(lead+r.cfg.Warmup), m.until.Add(lead+r.cfg.Warmup)
+	m.expected = r.cfg.Rate * int(r.cfg.Duration/time.Second)
+	m.counts = func(e execution) bool { return m.holds(e.Fire) }
+	creating := make(chan error, 1)
+	go func() { creating <- r.createEachSecond(ctx, m.from.Add(-r.cfg.Warmup), m.until) }()
+	r.say("%d new jobs fire in each second, once; warm-up %s", r.cfg.Rate, r.cfg.Warmup)
+	if m.before, m.after, err = r.observe(ctx, m.window); err != nil {
+		return m, err
+	}
+	if err := <-creating; err != nil {
+		return m, err
+	}
+	return m, r.finish(ctx, 0)
+}
+
+// createEachSecond creates RATE jobs for each second of a time, some seconds before.
+func (r *rig) createEachSecond(ctx context.Context, from, until time.Time) error {
+	first := 0
+	for at := from; at.Before(until) && ctx.Err() == nil; at = at.Add(time.Second) {
+		sleep(ctx, time.Until(at.Add(-lead)))
+		n, end := first, first+r.cfg.Rate
+		err := r.streamCreates(ctx, onceAt(at), func() (int, bool) { n++; return n - 1, n <= end }, func(time.Time) {})
+		if err != nil {
+			return err
+		}
+		if time.Until(at) < time.Second {
+			return fmt.Errorf("%d jobs can't be created in a second, ahead of their time: it is the creates that are too slow", r.cfg.Rate)
+		}
+		first = end
+	}
+	return context.Cause(ctx)
+}
+
+// burst lets many jobs become due in one second, over those that fire every second.
+func (r *rig) burst(ctx context.Context) (m measured, err error) {
+	if err := r.createAll(ctx, 0, r.cfg.Rate, everySecond()); err != nil {
+		return m, err
+	}
+	at := time.Now().Truncate(time.Second).Add(r.cfg.Warmup + time.Duration(r.cfg.Burst/2000)*time.Second)
+	r.say("creating %d jobs that are due at %s", r.cfg.Burst, at.Format("15:04:05"))
+	if err := r.createAll(ctx, r.cfg.Rate, r.cfg.Burst, onceAt(at)); err != nil {
+		return m, err
+	}
+	if time.Until(at) < 2*time.Second {
+		return m, fmt.Errorf("%d jobs could not be created well before they are due: raise --warmup", r.cfg.Burst)
+	}
+	m.what, m.window, m.expected = "starts", window{at, at.Add(r.cfg.Duration)}, r.cfg.Burst
+	m.counts = func(e execution) bool { return e.Job >= int64(r.cfg.Rate) }
+	if m.before, m.after, err = r.observe(ctx, m.window); err != nil {
+		return m, err
+	}
+	return m, r.finish(ctx, r.cfg.Rate)
+}
+
+// recurring looks at what jobs cost that aren't due, and then lets others fire beside
+// them.
+func (r *rig) recurring(ctx context.Context) (measured, error) {
+	facts := map[string]float64{"idle_jobs": float64(r.cfg.IdleJobs)}
+	empty, err := r.snapshot(ctx)
+	if err != nil {
+		return measured{}, err
+	}
+	began := time.Now()
+	far := began.AddDate(0, 6, 0)
+	r.say("creating %d jobs that fire in %s", r.cfg.IdleJobs, far.Month())
+	if err := r.createAll(ctx, r.cfg.Rate, r.cfg.IdleJobs, cron(fmt.Sprintf("0 0 1 %d *", far.Month()))); err != nil {
+		return measured{}, err
+	}
+	facts["creates_per_second"] = float64(r.cfg.IdleJobs) / time.Since(began).Seconds()
+	took, err := r.restartNode(ctx)
+	if err != nil {
+		return measured{}, err
+	}
+	facts["load_seconds"] = took.Seconds()
+	r.say("the node was ready %.2f s after its restart", took.Seconds())
+	if err := r.idle(ctx, empty, facts); err != nil {
+		return measured{}, err
+	}
+	m, err := r.steady(ctx)
+	m.facts = facts
+	return m, err
+}
+
+// idleTime is how long a node is watched that has nothing to do.
+const idleTime = 10 * time.Second
+
+// idle watches the node while nothing is due.
+func (r *rig) idle(ctx context.Context, empty snapshot, facts map[string]float64) error {
+	sleep(ctx, r.cfg.Warmup)
+	before, err := r.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	sleep(ctx, idleTime)
+	after, err := r.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	facts["idle_node_cpu_percent"] = 100 * (after.programs["node"].cpu - before.programs["node"].cpu).Seconds() / idleTime.Seconds()
+	facts["node_bytes_per_idle_job"] = float64(after.programs["node"].memory-empty.programs["node"].memory) / float64(r.cfg.IdleJobs)
+	return context.Cause(ctx)
 }
 
 // immediate measures from the instant at which a create call was due to the first line
 // of the handler.
-func (r *rig) immediate(ctx context.Context) (Report, error) {
+func (r *rig) immediate(ctx context.Context) (m measured, err error) {
 	warm := calls(r.cfg.Rate, r.cfg.Warmup)
-	called := make([]time.Time, warm+calls(r.cfg.Rate, r.cfg.Duration))
-	var mu sync.Mutex
-	var errs []error
+	called := make([]int64, warm+calls(r.cfg.Rate, r.cfg.Duration)) // each is written by its own call
+	var failed errorList
 	create := func(n int, due time.Time) {
-		resp, err := r.jobs.CreateJob(ctx, &carillonv1.CreateJobRequest{Parent: parent, JobId: jobName(n), Job: spec(immediately())})
-		if err == nil {
-			err = r.ack(resp.GetJob())
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		called[n] = due
-		if err != nil {
-			errs = append(errs, err)
-		}
+		called[n] = due.UnixMicro()
+		failed.add(r.create(ctx, n, immediately()))
 	}
-	open(ctx, r.cfg.Rate, r.cfg.Warmup, func(n int, due time.Time) { create(n, due) })
-	before, begin := r.usage(), time.Now()
-	open(ctx, r.cfg.Rate, r.cfg.Duration, func(n int, due time.Time) { create(warm+n, due) })
-	after := r.usage()
-	if err := errors.Join(errs...); err != nil {
-		return Report{}, err
+	open(ctx, r.cfg.Rate, r.cfg.Warmup, create)
+	from := time.Now()
+	m.what, m.window, m.expected = "starts", window{from, from.Add(r.cfg.Duration)}, len(called)-warm
+	m.counts = func(e execution) bool { return e.Job >= int64(warm) }
+	m.due = func(e execution) int64 { return called[e.Job] }
+	var load sync.WaitGroup
+	load.Go(func() {
+		open(ctx, r.cfg.Rate, r.cfg.Duration, func(n int, due time.Time) { create(warm+n, due) })
+	})
+	m.before, m.after, err = r.observe(ctx, m.window)
+	load.Wait()
+	failed.add(err)
+	if err := failed.join(); err != nil {
+		return m, err
 	}
-	if err := r.finish(ctx); err != nil {
-		return Report{}, err
-	}
-	n := 0
-	for _, t := range called[warm:] {
-		if !t.IsZero() {
-			n++
-		}
-	}
-	return r.report(window{begin, begin.Add(r.cfg.Duration)}, n, func(e execution) bool { return e.Job >= int64(warm) },
-		func(e execution) int64 { return called[e.Job].UnixMicro() }, before, after)
+	return m, r.finish(ctx, 0)
 }
 
-// create measures how many creates by callers at the same time are acknowledged, and
-// how long each takes. The jobs are due in a year.
-func (r *rig) create(ctx context.Context) (Report, error) {
-	latencies := newHistogram()
-	var mu sync.Mutex
-	var callers sync.WaitGroup
-	var errs []error
-	next, counted := 0, 0
-	begin := time.Now()
-	from, until := begin.Add(r.cfg.Warmup), begin.Add(r.cfg.Warmup+r.cfg.Duration)
-	far := onceAt(begin.Truncate(time.Second).AddDate(1, 0, 0))
-	before := r.usage()
-	for range r.cfg.Callers {
-		callers.Go(func() {
-			for time.Now().Before(until) && ctx.Err() == nil {
-				mu.Lock()
-				n := next
-				next++
-				mu.Unlock()
-				called := time.Now()
-				resp, err := r.jobs.CreateJob(ctx, &carillonv1.CreateJobRequest{Parent: parent, JobId: jobName(n), Job: spec(far)})
-				answered := time.Now()
-				if err == nil {
-					err = r.ack(resp.GetJob())
-				}
-				mu.Lock()
-				if err != nil {
-					errs = append(errs, err)
-				} else if called.After(from) && answered.Before(until) {
-					counted++
-					errs = append(errs, latencies.RecordValue(answered.Sub(called).Microseconds()))
-				}
-				mu.Unlock()
+// mixed numbers jobs by kind.
+const (
+	firstOnce      = 10_000_000
+	firstImmediate = 20_000_000
+)
+
+// fails reports whether the first attempt of a job's slots fails.
+func (r *rig) fails(n int) bool { return r.cfg.Scenario == "mixed" && n%20 == 0 }
+
+// mixed is a day's work in short: half of the rate are recurring jobs, a quarter jobs
+// that fire once, a quarter immediate ones, and for each twenty of them somebody reads.
+func (r *rig) mixed(ctx context.Context) (m measured, err error) {
+	recurring, quarter := r.cfg.Rate/2, r.cfg.Rate/4
+	if quarter < 1 {
+		return m, fmt.Errorf("the rate must be at least 4")
+	}
+	if err := r.createAll(ctx, 0, recurring, everySecond()); err != nil {
+		return m, err
+	}
+	l := mixedLoad{rig: r, called: make([]int64, calls(quarter, r.cfg.Warmup+lead+r.cfg.Duration)), fires: make([]int64, calls(quarter, r.cfg.Warmup+lead+r.cfg.Duration)), reads: newHistogram()}
+	r.say("%d recurring jobs, and %d of each other kind in a second; warm-up %s", recurring, quarter, lead+r.cfg.Warmup)
+	var load sync.WaitGroup
+	l.start(ctx, &load, quarter)
+	sleep(ctx, lead+r.cfg.Warmup)
+	m.window, m.what = r.nextWindow(), "starts"
+	m.before, m.after, err = r.observe(ctx, m.window)
+	load.Wait()
+	l.failed.add(err)
+	if err := l.failed.join(); err != nil {
+		return m, err
+	}
+	m.due, m.kind, m.reads = l.due, kindOf, l.reads
+	m.counts = func(e execution) bool { return m.holds(l.due(e)) }
+	m.expected = recurring * int(r.cfg.Duration/time.Second)
+	for _, times := range [][]int64{l.called, l.fires} {
+		for _, t := range times {
+			if m.holds(t) {
+				m.expected++
 			}
+		}
+	}
+	return m, r.finish(ctx, recurring)
+}
+
+// mixedLoad is what goes on beside the recurring jobs. All times are microseconds.
+type mixedLoad struct {
+	*rig
+	called []int64 // when each immediate job was to be created; each is written by its own call
+	fires  []int64 // when each once-job fires; likewise
+	failed errorList
+	mu     sync.Mutex
+	reads  *hdrhistogram.Histogram // guarded by mu
+}
+
+func kindOf(e execution) string {
+	switch {
+	case e.Job >= firstImmediate:
+		return "immediate"
+	case e.Job >= firstOnce:
+		return "once"
+	}
+	return "recurring"
+}
+
+func (l *mixedLoad) due(e execution) int64 {
+	if e.Job >= firstImmediate {
+		return l.called[e.Job-firstImmediate]
+	}
+	return e.Fire
+}
+
+// start begins all that is done by the clock; load waits for its end.
+func (l *mixedLoad) start(ctx context.Context, load *sync.WaitGroup, rate int) {
+	total := l.cfg.Warmup + lead + l.cfg.Duration
+	load.Go(func() {
+		open(ctx, rate, total, func(n int, due time.Time) {
+			l.called[n] = due.UnixMicro()
+			l.failed.add(l.create(ctx, firstImmediate+n, immediately()))
 		})
+	})
+	load.Go(func() {
+		open(ctx, rate, total, func(n int, due time.Time) {
+			at := due.Add(lead).Truncate(time.Second)
+			l.fires[n] = at.UnixMicro()
+			l.failed.add(l.create(ctx, firstOnce+n, onceAt(at)))
+		})
+	})
+	load.Go(func() {
+		open(ctx, max(1, 4*rate/20), total, func(n int, due time.Time) { l.failed.add(l.read(ctx, n, due)) })
+	})
+}
+
+// read is what a person does: looking at a job, or at its slots.
+func (l *mixedLoad) read(ctx context.Context, n int, due time.Time) (err error) {
+	name := parent + "/jobs/" + jobName(n%max(1, l.cfg.Rate/2))
+	if n%2 == 0 {
+		_, err = l.jobs.GetJob(ctx, &carillonv1.GetJobRequest{Name: name})
+	} else {
+		_, err = l.slots.ListSlots(ctx, &carillonv1.ListSlotsRequest{Parent: name, PageSize: 50})
 	}
-	callers.Wait()
-	after := r.usage()
-	if err := errors.Join(errs...); err != nil {
-		return Report{}, err
+	if err != nil {
+		return err
 	}
-	if err := r.finish(ctx); err != nil {
-		return Report{}, err
-	}
-	report := r.newReport(before, after, counted)
-	report.What, report.PerSecond, report.Expected, report.Executions = "create calls", float64(counted)/r.cfg.Duration.Seconds(), counted, counted
-	report.Latency = quantiles(latencies)
-	return report, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reads.RecordValue(time.Since(due).Microseconds())
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -9,17 +10,23 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/carillon-scheduler/carillon/job"
 	worker "github.com/carillon-scheduler/carillon/workersdk"
 )
 
-// handlerName is the handler that is measured.
-const handlerName = "bench.run"
+// The handler that is measured, and the one of workers without work.
+const (
+	handlerName = "bench.run"
+	idleHandler = "bench.idle"
+)
 
 // execution is what the worker notes of one attempt, in its first and its last line.
 // All times are microseconds of the worker's clock.
@@ -28,13 +35,13 @@ type execution struct {
 	Fire    int64
 	Attempt int64
 	Began   int64
-	Done    int64
+	Done    int64 // 0: it failed, or was ended
 }
 
 // notes gathers executions in memory, so that noting costs next to nothing.
 type notes struct {
 	mu  sync.Mutex
-	all []execution
+	all []execution // guarded by mu
 }
 
 func (n *notes) add(e execution) {
@@ -43,16 +50,62 @@ func (n *notes) add(e execution) {
 	n.all = append(n.all, e)
 }
 
-// ServeWorker runs the worker process of a benchmark until ctx ends, and then writes
-// what it noted to a file. work is how long each attempt takes.
-func ServeWorker(ctx context.Context, address string, capacity int, work time.Duration, file string) error {
-	w, err := worker.Dial(ctx, address, worker.ID("bench"), worker.Capacity(capacity), worker.ShutdownGrace(time.Second))
-	if err != nil {
-		return err
+// WorkerConfig says what the process of the workers does.
+type WorkerConfig struct {
+	Address  string        // of the node
+	Workers  int           // that run what is measured, each with a connection of its own
+	Idle     int           // that are connected and have nothing to do
+	Capacity int           // attempts at the same time, of all workers together
+	Work     time.Duration // that each attempt takes
+	File     string        // for what was noted
+	Profile  string        // file for a CPU profile; empty: none is taken
+}
+
+// errFails is what an attempt that has to fail ends with.
+var errFails = errors.New("this attempt fails, as it should")
+
+// ServeWorkers runs workers until ctx ends, and then writes what they noted to a file.
+func ServeWorkers(ctx context.Context, cfg WorkerConfig) (err error) {
+	if cfg.Profile != "" {
+		stop, err := startProfile(cfg.Profile)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
 	}
 	n := &notes{all: make([]execution, 0, 1<<20)}
-	worker.Handle(w, handlerName, func(ctx context.Context, t *worker.Task[json.RawMessage]) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	for i := range cfg.Workers + cfg.Idle {
+		w, err := worker.Dial(ctx, cfg.Address, worker.ID("bench-"+strconv.Itoa(i)), worker.Capacity(cfg.Capacity/cfg.Workers), worker.ShutdownGrace(time.Second))
+		if err != nil {
+			return err
+		}
+		name := handlerName
+		if i >= cfg.Workers {
+			name = idleHandler
+		}
+		worker.Handle(w, name, n.handler(cfg.Work), worker.Concurrency(cfg.Capacity/cfg.Workers))
+		group.Go(func() error { return w.Run(groupCtx) })
+	}
+	return errors.Join(group.Wait(), n.write(cfg.File))
+}
+
+func startProfile(file string) (stop func() error, err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error { pprof.StopCPUProfile(); return f.Close() }, nil
+}
+
+// handler is what is measured: its first line is the time at which an execution began.
+func (n *notes) handler(work time.Duration) func(context.Context, *worker.Task[json.RawMessage]) error {
+	return func(ctx context.Context, t *worker.Task[json.RawMessage]) error {
 		e := execution{Began: time.Now().UnixMicro(), Fire: t.FireTime().UnixMicro(), Attempt: int64(t.Attempt()), Job: numberOf(t.Job())}
+		defer func() { n.add(e) }()
 		if work > 0 {
 			select {
 			case <-time.After(work):
@@ -60,11 +113,27 @@ func ServeWorker(ctx context.Context, address string, capacity int, work time.Du
 				return context.Cause(ctx)
 			}
 		}
+		if t.Attempt() == 1 && bytes.HasPrefix(t.Args, []byte(failing)) {
+			return errFails
+		}
 		e.Done = time.Now().UnixMicro()
-		n.add(e)
 		return nil
-	}, worker.Concurrency(capacity))
-	return errors.Join(w.Run(ctx), n.write(file))
+	}
+}
+
+// failing begins the parameters of a job whose first attempts fail.
+const failing = `{"fail":true`
+
+// params are parameters of a size, in bytes, if it isn't too small.
+func params(size int, fails bool) string {
+	begin := `{"tenant":"acme","n":12345`
+	if fails {
+		begin = failing
+	}
+	if pad := size - len(begin) - len(`,"pad":""}`); pad > 0 {
+		return begin + `,"pad":"` + strings.Repeat("x", pad) + `"}`
+	}
+	return begin + "}"
 }
 
 // jobName is the name of a job by its number.

@@ -303,32 +303,35 @@ func endedJobs[T any](ctx context.Context, db *DB, p shard.Proof, scan func(stor
 // Submit implements store.Inbox. The jobs are inserted in the order of their keys,
 // so that two callers lock their rows in the same order.
 func (db *DB) Submit(ctx context.Context, jobs []job.Job) (existing []*job.Job, stored bool, err error) {
-	order := numbers(len(jobs))
+	order := numbers(len(jobs)) // two batches lock their rows in the same order
 	slices.SortFunc(order, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(jobs[a].Shard, jobs[b].Shard), cmp.Compare(jobs[a].Name, jobs[b].Name))
 	})
+	rows := gather(order, func(i *int32) jobIn { return jobIn{job: &jobs[*i]} })
 	err = db.inTx(ctx, "submit jobs", func(tx pgx.Tx) error {
 		existing, stored = make([]*job.Job, len(jobs)), true
 		var at job.Instant
 		if err := tx.QueryRow(ctx, selectNow).Scan(&at); err != nil {
 			return err
 		}
-		for _, i := range order {
-			j := &jobs[i]
-			j.CreatedAt, j.EffectiveFrom = at, at
-			rival, err := submit(ctx, tx, j)
-			if err != nil {
-				return err
-			}
-			existing[i] = rival
-			if rival != nil && (rival.RequestID == "" || rival.RequestID != j.RequestID || rival.RequestHash != j.RequestHash) {
+		for i := range jobs {
+			jobs[i].CreatedAt, jobs[i].EffectiveFrom = at, at
+		}
+		written, err := submit(ctx, tx, rows)
+		if err != nil {
+			return err
+		}
+		rivals, err := rivalsOf(ctx, tx, rows, written)
+		for k, i := range order {
+			existing[i] = rivals[k]
+			if r := rivals[k]; r != nil && (r.RequestID == "" || r.RequestID != jobs[i].RequestID || r.RequestHash != jobs[i].RequestHash) {
 				stored = false
 			}
 		}
-		if !stored {
+		if err == nil && !stored {
 			return domainError{errNotStored}
 		}
-		return nil
+		return err
 	})
 	if errors.Is(err, errNotStored) {
 		return existing, false, nil
@@ -338,27 +341,45 @@ func (db *DB) Submit(ctx context.Context, jobs []job.Job) (existing []*job.Job, 
 
 var errNotStored = errors.New("another job stands in the way")
 
-// submit inserts a job with its inbox row, or returns the job that stands in its
-// way.
-func submit(ctx context.Context, tx pgx.Tx, j *job.Job) (*job.Job, error) {
-	values, err := storekit.JobValues(j)
+// submit inserts jobs with their inbox rows, and returns which were written.
+func submit(ctx context.Context, tx pgx.Tx, rows []jobIn) (map[jobKey]bool, error) {
+	arrays, err := jobArrays(rows)
 	if err != nil {
 		return nil, err
 	}
-	tag, err := tx.Exec(ctx, insertJob, values...)
+	found, err := tx.Query(ctx, insertJobs, arrays...)
+	keys, err := collect(found, err, scanJobKey)
 	if err != nil {
 		return nil, err
 	}
-	if tag.RowsAffected() == 0 {
-		existing, err := rival(ctx, tx, j)
-		if err != nil {
-			return nil, err
-		}
-		if existing.UID == j.UID {
-			return nil, nil // an earlier send of this request
-		}
-		return &existing, nil
+	written := map[jobKey]bool{}
+	for _, k := range keys {
+		written[k] = true
 	}
-	_, err = tx.Exec(ctx, insertInto, int32(j.Shard), j.UID[:])
-	return nil, err
+	_, err = tx.Exec(ctx, insertInto, gather(keys, func(k *jobKey) int32 { return k.shard }), gather(keys, func(k *jobKey) []byte { return k.uid[:] }))
+	return written, err
+}
+
+// rivalsOf reads, for each job that was not written, the one that stood in its way,
+// unless that is itself, sent before.
+func rivalsOf(ctx context.Context, tx pgx.Tx, rows []jobIn, written map[jobKey]bool) ([]*job.Job, error) {
+	rivals := make([]*job.Job, len(rows))
+	var batch pgx.Batch
+	for i := range rows {
+		j := rows[i].job
+		if written[jobKey{int32(j.Shard), j.UID}] {
+			continue
+		}
+		batch.Queue(selectRival, rivalKeys(j)...).QueryRow(func(row pgx.Row) error {
+			existing, err := storekit.ScanJob(row)
+			if err == nil && existing.UID != j.UID {
+				rivals[i] = &existing
+			}
+			return err
+		})
+	}
+	if batch.Len() == 0 {
+		return rivals, nil
+	}
+	return rivals, tx.SendBatch(ctx, &batch).Close()
 }

@@ -32,8 +32,6 @@ const (
 
 	jobColumnsIn = `shard, uid, namespace, name, handler, params, kind, fire_at, schedule, retry, timeout_us,
 		created_at, effective_from, ended_at, request_id, request_hash, quarantine, labels`
-	insertJob = `INSERT INTO jobs (` + jobColumnsIn + `)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) ON CONFLICT DO NOTHING`
 	insertJobs = `INSERT INTO jobs (` + jobColumnsIn + `) SELECT * FROM unnest($1::INT4[], $2::BYTEA[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::BYTEA[],
 		$7::INT2[], $8::INT8[], $9::TEXT[], $10::TEXT[], $11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::TEXT[], $16::TEXT[], $17::TEXT[], $18::TEXT[])
 		ON CONFLICT DO NOTHING RETURNING shard, uid`
@@ -138,7 +136,7 @@ const (
 	lockRow    = `SELECT owner, epoch, owner_gen, owner_rev, watermark, open_from, retained_from FROM shards WHERE shard = $1 FOR UPDATE`
 	takeRow    = `UPDATE shards SET owner = $1, epoch = $2, owner_gen = $3, owner_rev = $4 WHERE shard = $5 AND epoch = $6`
 	auditTake  = `INSERT INTO epochs (shard, epoch, owner, owner_gen, owner_rev, taken_at) VALUES ($1, $2, $3, $4, $5, ` + now + `)`
-	insertInto = `INSERT INTO inbox (shard, uid) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+	insertInto = `INSERT INTO inbox (shard, uid) SELECT * FROM unnest($1::INT4[], $2::BYTEA[]) ON CONFLICT DO NOTHING`
 )
 
 // Reads of an owner. Each is in one transaction with selectEpoch. Where a row is
@@ -246,7 +244,6 @@ const (
 func Statements() map[string]string {
 	return map[string]string{
 		"moveWatermarks":        moveWatermarks,
-		"insertJob":             insertJob,
 		"insertJobs":            insertJobs,
 		"endJobs":               endJobs,
 		"quarantineJob":         quarantineJob,

@@ -167,8 +167,12 @@ func keyOf(id int32, s *job.Slot) rowKey { return rowKey{id, int64(s.Key.FireTim
 // rival reads the job that stood in the way of an insert: itself, sent before, or
 // the one with its request id or its name.
 func rival(ctx context.Context, tx pgx.Tx, j *job.Job) (job.Job, error) {
-	return storekit.ScanJob(tx.QueryRow(ctx, selectRival,
-		int32(j.Shard), j.UID[:], j.Namespace, storekit.NullText(j.RequestID), j.Name))
+	return storekit.ScanJob(tx.QueryRow(ctx, selectRival, rivalKeys(j)...))
+}
+
+// rivalKeys are what may stand in the way of a job: arguments of selectRival.
+func rivalKeys(j *job.Job) []any {
+	return []any{int32(j.Shard), j.UID[:], j.Namespace, storekit.NullText(j.RequestID), j.Name}
 }
 
 // requestKey names a request of any shard.

@@ -45,9 +45,13 @@ func Start(ctx context.Context) (*Server, error) {
 func StartDurable(ctx context.Context) (*Server, error) { return start(ctx, "-F") }
 
 // StartReal starts a server that waits for its disk, with the memory of a small one in
-// production.
-func StartReal(ctx context.Context) (*Server, error) {
-	return start(ctx, "-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB")
+// production, and with more settings, each of them name=value.
+func StartReal(ctx context.Context, settings ...string) (*Server, error) {
+	args := []string{"-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB"}
+	for _, s := range settings {
+		args = append(args, "-c", s)
+	}
+	return start(ctx, args...)
 }
 
 func start(ctx context.Context, args ...string) (*Server, error) {

@@ -1,0 +1,223 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// snapshot is what everything has used so far.
+type snapshot struct {
+	programs map[string]used    // by name
+	metrics  map[string]float64 // of the node, without labels
+	wal      *wal               // nil where it isn't known
+}
+
+// used is what a program has used.
+type used struct {
+	cpu     time.Duration // of all its processes, also of those that ended
+	memory  int64         // resident bytes
+	written int64         // bytes that it wrote, to files and to sockets
+}
+
+// wal is what PostgreSQL knows of its writes, in all.
+type wal struct {
+	bytes   int64
+	updates int64
+	hot     int64 // updates that changed no index
+}
+
+// snapshot reads it all. Where there is no /proc, no program is known.
+func (r *rig) snapshot(ctx context.Context) (s snapshot, err error) {
+	s.programs = map[string]used{}
+	pids := map[string]int{"node": r.node.PID(), "worker": r.worker.PID()}
+	if r.pg != nil {
+		pids["postgres"] = r.pg.PID()
+	}
+	for name, pid := range pids {
+		if u, ok := readTree(pid); ok {
+			s.programs[name] = u
+		}
+	}
+	if s.metrics, err = r.metrics(ctx); err != nil {
+		return s, err
+	}
+	if r.pg != nil {
+		s.wal, err = readWAL(ctx, r.address)
+	}
+	return s, err
+}
+
+// metrics reads the node's metrics and adds up those that differ in labels only.
+func (r *rig) metrics(ctx context.Context) (map[string]float64, error) {
+	resp, err := r.get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return readMetrics(resp.Body)
+}
+
+func readMetrics(text io.Reader) (map[string]float64, error) {
+	sums := map[string]float64{}
+	lines := bufio.NewScanner(text)
+	for lines.Scan() {
+		line := lines.Text()
+		name, _, _ := strings.Cut(line, " ")
+		name, _, _ = strings.Cut(name, "{")
+		if strings.HasPrefix(line, "#") || name == "" {
+			continue
+		}
+		v, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+		if err != nil {
+			return nil, fmt.Errorf("metric %q: %w", line, err)
+		}
+		sums[name] += v
+	}
+	return sums, lines.Err()
+}
+
+func readWAL(ctx context.Context, url string) (*wal, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(ctx) // it has told what it had to tell
+	w := &wal{}
+	err = conn.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::INT8, coalesce(sum(n_tup_upd), 0)::INT8, coalesce(sum(n_tup_hot_upd), 0)::INT8
+		FROM pg_stat_user_tables`).Scan(&w.bytes, &w.updates, &w.hot)
+	return w, err
+}
+
+// statementSettings let the server count what each statement costs, for profiles.
+var statementSettings = []string{"shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track_planning=on"}
+
+// resetStatements forgets what statements cost until now.
+func (r *rig) resetStatements(ctx context.Context) error {
+	return r.onDatabase(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `CREATE EXTENSION IF NOT EXISTS pg_stat_statements`)
+		if err == nil {
+			_, err = conn.Exec(ctx, `SELECT pg_stat_statements_reset()`)
+		}
+		return err
+	})
+}
+
+// saveStatements writes what each statement cost to a file, the dearest first.
+func (r *rig) saveStatements(ctx context.Context, file string) error {
+	return r.onDatabase(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `SELECT calls, rows, total_exec_time, total_plan_time, wal_bytes::INT8, query FROM pg_stat_statements s
+			JOIN pg_database d ON d.oid = s.dbid AND d.datname = current_database() ORDER BY total_exec_time + total_plan_time DESC LIMIT 20`)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		var out strings.Builder
+		fmt.Fprintf(&out, "%8s %9s %10s %10s %12s  %s\n", "calls", "rows", "run, ms", "plan, ms", "WAL, bytes", "statement")
+		for rows.Next() {
+			var calls, n, walBytes int64
+			var exec, plan float64
+			var query string
+			if err := rows.Scan(&calls, &n, &exec, &plan, &walBytes, &query); err != nil {
+				return err
+			}
+			query = strings.Join(strings.Fields(query), " ")
+			fmt.Fprintf(&out, "%8d %9d %10.0f %10.0f %12d  %s\n", calls, n, exec, plan, walBytes, query[:min(len(query), 90)])
+		}
+		return errors.Join(rows.Err(), os.WriteFile(file, []byte(out.String()), 0o644))
+	})
+}
+
+func (r *rig) onDatabase(ctx context.Context, do func(*pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, r.address)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(conn), conn.Close(ctx))
+}
+
+// tick is the unit of /proc's CPU times, on every Linux.
+const tick = 10 * time.Millisecond
+
+// readTree adds up a process and its children, which share their memory: the largest
+// counts.
+func readTree(pid int) (used, bool) {
+	total, ok := readUsed(pid)
+	if !ok {
+		return total, false
+	}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return total, true
+	}
+	for _, path := range stats {
+		fields := statFields(path)
+		if len(fields) < 22 || fields[1] != strconv.Itoa(pid) {
+			continue
+		}
+		child, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if one, ok := readUsed(child); err == nil && ok {
+			total.cpu += one.cpu
+			total.memory = max(total.memory, one.memory)
+			total.written += one.written
+		}
+	}
+	return total, true
+}
+
+// readUsed reads one process, with its children that ended.
+func readUsed(pid int) (u used, ok bool) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	fields := statFields(dir + "/stat")
+	if len(fields) < 22 {
+		return u, false
+	}
+	for _, i := range []int{11, 12, 13, 14} { // utime, stime, and those of children
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return u, false
+		}
+		u.cpu += time.Duration(n) * tick
+	}
+	pages, err := strconv.ParseInt(fields[21], 10, 64)
+	u.memory, u.written = pages*int64(os.Getpagesize()), written(dir+"/io")
+	return u, err == nil
+}
+
+// written reads how many bytes a process wrote. What came of it on a disk isn't told by
+// anything: the kernel counts a page for each byte, and a large page for some.
+func written(path string) int64 {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0 // it has ended, or belongs to another user
+	}
+	for line := range strings.Lines(string(text)) {
+		if digits, ok := strings.CutPrefix(line, "wchar: "); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+			if err != nil {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// statFields are the fields of a stat file after the name, which may hold anything:
+// state, parent, …
+func statFields(path string) []string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil // it has ended
+	}
+	return strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+}
