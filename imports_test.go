@@ -45,7 +45,7 @@ var law = map[string]struct {
 	"engine":       {ours: []string{"engine/core", "store", "coordinator", "job", "shard"}, others: []string{"golang.org/x/sync"}},
 
 	// What listens.
-	"proto/carillon/v1": {others: []string{"google.golang.org/protobuf", "google.golang.org/grpc", "google.golang.org/genproto/googleapis/api",
+	"proto/carillon/v1": {others: []string{"google.golang.org/protobuf", "google.golang.org/grpc", "google.golang.org/genproto/googleapis",
 		"github.com/grpc-ecosystem/grpc-gateway/v2"}},
 	"controlplane/jsonmap": {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/protobuf", "github.com/grpc-ecosystem/grpc-gateway/v2"}},
 	"controlplane": {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/job/schedule"
+	"github.com/carillon-scheduler/carillon/loadtest/process"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
@@ -226,8 +227,8 @@ func TestMetricsAreSummedOverTheirLabels(t *testing.T) {
 func TestTheKeysOfAResult(t *testing.T) {
 	m := tenSeconds(1000)
 	m.kind, m.facts = func(execution) string { return "k" }, map[string]float64{"f": 1}
-	m.before = snapshot{programs: map[string]used{"node": {}}, wal: &wal{}}
-	m.after = snapshot{programs: map[string]used{"node": {cpu: time.Second, memory: 1 << 20, written: 5000}}, wal: &wal{bytes: 7000, updates: 4, hot: 1},
+	m.before = snapshot{programs: map[string]process.Usage{"node": {}}, wal: &wal{}}
+	m.after = snapshot{programs: map[string]process.Usage{"node": {CPU: time.Second, Memory: 1 << 20, Written: 5000}}, wal: &wal{bytes: 7000, updates: 4, hot: 1},
 		metrics: map[string]float64{"carillon_commit_rows_sum": 2000, "carillon_commit_statements_total": 50, "carillon_commits_total": 10}}
 	rep, err := reportOf(m, 0, thousand()...)
 	if err != nil {

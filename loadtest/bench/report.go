@@ -169,18 +169,18 @@ func (rep *Report) count(m measured, noted []execution) error {
 func (rep *Report) use(before, after snapshot) {
 	rep.CPU, rep.Memory = map[string]float64{}, map[string]float64{}
 	for name, u := range after.programs {
-		rep.Memory[name] = float64(u.memory) / (1 << 20)
+		rep.Memory[name] = float64(u.Memory) / (1 << 20)
 	}
 	n := float64(rep.Executions)
 	if n == 0 {
 		return
 	}
 	for name, u := range after.programs {
-		rep.CPU[name] = (u.cpu - before.programs[name].cpu).Seconds() * 1000 / n
+		rep.CPU[name] = (u.CPU - before.programs[name].CPU).Seconds() * 1000 / n
 	}
 	grown := func(metric string) float64 { return (after.metrics[metric] - before.metrics[metric]) / n }
 	rep.Database = Database{Rows: grown("carillon_commit_rows_sum"), Statements: grown("carillon_commit_statements_total"), Commits: grown("carillon_commits_total")}
-	if written := after.programs["node"].written - before.programs["node"].written; rep.Store == "sqlite" && written > 0 {
+	if written := after.programs["node"].Written - before.programs["node"].Written; rep.Store == "sqlite" && written > 0 {
 		rep.Database.Written = new(float64(written) / n)
 	}
 	if after.wal != nil && before.wal != nil {

@@ -255,8 +255,8 @@ func (r *rig) idle(ctx context.Context, empty snapshot, facts map[string]float64
 	if err != nil {
 		return err
 	}
-	facts["idle_node_cpu_percent"] = 100 * (after.programs["node"].cpu - before.programs["node"].cpu).Seconds() / idleTime.Seconds()
-	facts["node_bytes_per_idle_job"] = float64(after.programs["node"].memory-empty.programs["node"].memory) / float64(r.cfg.IdleJobs)
+	facts["idle_node_cpu_percent"] = 100 * (after.programs["node"].CPU - before.programs["node"].CPU).Seconds() / idleTime.Seconds()
+	facts["node_bytes_per_idle_job"] = float64(after.programs["node"].Memory-empty.programs["node"].Memory) / float64(r.cfg.IdleJobs)
 	return context.Cause(ctx)
 }
 

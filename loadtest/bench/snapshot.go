@@ -7,26 +7,19 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/carillon-scheduler/carillon/loadtest/process"
 )
 
 // snapshot is what everything has used so far.
 type snapshot struct {
-	programs map[string]used    // by name
-	metrics  map[string]float64 // of the node, without labels
-	wal      *wal               // nil where it isn't known
-}
-
-// used is what a program has used.
-type used struct {
-	cpu     time.Duration // of all its processes, also of those that ended
-	memory  int64         // resident bytes
-	written int64         // bytes that it wrote, to files and to sockets
+	programs map[string]process.Usage // by name
+	metrics  map[string]float64       // of the node, without labels
+	wal      *wal                     // nil where it isn't known
 }
 
 // wal is what PostgreSQL knows of its writes, in all.
@@ -38,13 +31,13 @@ type wal struct {
 
 // snapshot reads it all. Where there is no /proc, no program is known.
 func (r *rig) snapshot(ctx context.Context) (s snapshot, err error) {
-	s.programs = map[string]used{}
+	s.programs = map[string]process.Usage{}
 	pids := map[string]int{"node": r.node.PID(), "worker": r.worker.PID()}
 	if r.pg != nil {
 		pids["postgres"] = r.pg.PID()
 	}
 	for name, pid := range pids {
-		if u, ok := readTree(pid); ok {
+		if u, ok := process.UsageOf(pid); ok {
 			s.programs[name] = u
 		}
 	}
@@ -143,81 +136,4 @@ func (r *rig) onDatabase(ctx context.Context, do func(*pgx.Conn) error) error {
 		return err
 	}
 	return errors.Join(do(conn), conn.Close(ctx))
-}
-
-// tick is the unit of /proc's CPU times, on every Linux.
-const tick = 10 * time.Millisecond
-
-// readTree adds up a process and its children, which share their memory: the largest
-// counts.
-func readTree(pid int) (used, bool) {
-	total, ok := readUsed(pid)
-	if !ok {
-		return total, false
-	}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return total, true
-	}
-	for _, path := range stats {
-		fields := statFields(path)
-		if len(fields) < 22 || fields[1] != strconv.Itoa(pid) {
-			continue
-		}
-		child, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if one, ok := readUsed(child); err == nil && ok {
-			total.cpu += one.cpu
-			total.memory = max(total.memory, one.memory)
-			total.written += one.written
-		}
-	}
-	return total, true
-}
-
-// readUsed reads one process, with its children that ended.
-func readUsed(pid int) (u used, ok bool) {
-	dir := "/proc/" + strconv.Itoa(pid)
-	fields := statFields(dir + "/stat")
-	if len(fields) < 22 {
-		return u, false
-	}
-	for _, i := range []int{11, 12, 13, 14} { // utime, stime, and those of children
-		n, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return u, false
-		}
-		u.cpu += time.Duration(n) * tick
-	}
-	pages, err := strconv.ParseInt(fields[21], 10, 64)
-	u.memory, u.written = pages*int64(os.Getpagesize()), written(dir+"/io")
-	return u, err == nil
-}
-
-// written reads how many bytes a process wrote. What came of it on a disk isn't told by
-// anything: the kernel counts a page for each byte, and a large page for some.
-func written(path string) int64 {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0 // it has ended, or belongs to another user
-	}
-	for line := range strings.Lines(string(text)) {
-		if digits, ok := strings.CutPrefix(line, "wchar: "); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
-			if err != nil {
-				return 0
-			}
-			return n
-		}
-	}
-	return 0
-}
-
-// statFields are the fields of a stat file after the name, which may hold anything:
-// state, parent, …
-func statFields(path string) []string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil // it has ended
-	}
-	return strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 }
