@@ -66,6 +66,8 @@ var law = map[string]struct {
 	"loadtest/process": {},
 	"loadtest/bench": {ours: []string{"loadtest/checker", "loadtest/process", "store", "store/cockroach/pgtest", "job", "shard", "proto/carillon/v1", "workersdk"},
 		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/HdrHistogram/hdrhistogram-go"}},
+	"loadtest/sandbox":  {ours: []string{"loadtest/process", "proto/carillon/v1"}, others: []string{"google.golang.org/grpc"}},
+	"loadtest/ghz":      {ours: []string{"loadtest/process", "loadtest/sandbox", "proto/carillon/v1"}, others: []string{"google.golang.org/protobuf"}},
 	"loadtest/demo":     {ours: []string{"loadtest/process", "proto/carillon/v1", "workersdk"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"loadtest/checker":  {ours: []string{"store", "job", "shard"}},
 	"internal/testgate": {},
