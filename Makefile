@@ -30,6 +30,7 @@ test: ## Run all tests; those of concurrent packages with the race detector. Ins
 	$(GO) build -o $(BIN)/testgate ./internal/testgate
 	$(GO) test -json -timeout 10m $$($(GO) list ./... | grep -v -F -x -f <($(GO) list $(RACE))) | $(BIN)/testgate
 	$(GO) test -json -timeout 10m -race $(RACE) | $(BIN)/testgate
+	cd loadtest/k6 && $(GO) test -json -timeout 10m -race . | ../../$(BIN)/testgate
 
 .PHONY: check
 check: $(TOOLS)/stamp ## Check what tests don't: fresh generated files, lint, format, vet, breaking changes.
@@ -45,6 +46,7 @@ check: $(TOOLS)/stamp ## Check what tests don't: fresh generated files, lint, fo
 	$(GO) mod tidy -diff
 	cd store/cockroach/parsecheck && $(GO) vet . && $(GO) test . && $(GO) mod tidy -diff
 	cd loadtest/ghz/tool && $(GO) mod tidy -diff
+	cd loadtest/k6 && $(GO) vet . && ../../$(TOOLS)/staticcheck . && $(GO) mod tidy -diff
 
 .PHONY: generate
 generate: $(TOOLS)/stamp ## Generate the Go code and the OpenAPI file of the API.
