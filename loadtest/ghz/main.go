@@ -33,6 +33,7 @@ const (
 	maxSeconds     = 3600
 	endTimeout     = 60 * time.Second // for ghz to start, to await its last answers, and to write
 	seedTimeout    = 30 * time.Second
+	maxText        = 500 // bytes of ghz's error that are shown: it repeats it for every call
 
 	parent   = "namespaces/default"
 	jobs     = 5  // that are read: read-0 to read-4; the scenarios count on them
@@ -75,10 +76,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := s.play(ctx, dir, out); err != nil {
+	err = s.play(ctx, dir, out)
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%w\ndata and logs are kept in %s", err, dir)
 	}
-	return os.RemoveAll(dir)
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // forEach reads GHZ_SECONDS: for how long each scenario is played.
@@ -127,9 +129,14 @@ func (s settings) playAll(ctx context.Context, box *sandbox.Sandbox, dir string)
 // call has ghz play a scenario. It waits for the answers to the last calls: a call that
 // is cut off at the end would count as failed.
 func (s settings) call(ctx context.Context, scenario, address, result string) error {
+	log, err := os.Create(result + ".log")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
 	cmd := exec.Command(s.ghz, "--config", scenario, "--duration", s.each.String(), "--duration-stop", "wait",
 		"--format", "json", "--output", result, address)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	cmd.Stdout, cmd.Stderr = log, log
 	p, err := process.Start("load generator", cmd)
 	if err != nil {
 		return err
@@ -142,7 +149,8 @@ func (s settings) call(ctx context.Context, scenario, address, result string) er
 		return errors.Join(context.Cause(ctx), p.Kill())
 	}
 	if ending := p.Ending(); ending != "exit status 0" {
-		return fmt.Errorf("ghz ended with %s", ending)
+		text, err := os.ReadFile(log.Name())
+		return errors.Join(fmt.Errorf("ghz ended with %s: %s", ending, text[:min(len(text), maxText)]), err)
 	}
 	return nil
 }

@@ -65,6 +65,9 @@ func (r report) verdict() error {
 }
 
 func printTable(out io.Writer, reports []report) {
+	if len(reports) == 0 {
+		return
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "CALL\tCALLS\tCALLS/S\tP50\tP99\tERRORS\t")
 	for _, r := range reports {
