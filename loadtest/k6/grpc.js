@@ -41,7 +41,7 @@ export function setup() {
   for (let i = 0; i < READ_JOBS; i++) {
     const name = prepare('JobService/CreateJob', { parent: PARENT, ...readRequest(run, i) }).job.name;
     for (let n = 0; n < READ_SLOTS; n++) {
-      prepare('JobService/RunJob', { name: name, request_id: `${run}-${n}` });
+      prepare('JobService/RunJob', { name: name, request_id: `${run}-${i}-${n}` });
     }
     jobs.push(name);
   }

@@ -48,7 +48,7 @@ export function setup() {
   for (let i = 0; i < READ_JOBS; i++) {
     const name = prepared(create(readRequest(run, i), 'prepare')).name;
     for (let n = 0; n < READ_SLOTS; n++) {
-      prepared(send('POST', `${name}:run`, 'prepare', { request_id: `${run}-${n}` }));
+      prepared(send('POST', `${name}:run`, 'prepare', { request_id: `${run}-${i}-${n}` }));
     }
     jobs.push(name);
   }
