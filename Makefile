@@ -30,6 +30,7 @@ test: ## Run all tests; those of concurrent packages with the race detector. Ins
 	$(GO) build -o $(BIN)/testgate ./internal/testgate
 	$(GO) test -json -timeout 10m $$($(GO) list ./... | grep -v -F -x -f <($(GO) list $(RACE))) | $(BIN)/testgate
 	$(GO) test -json -timeout 10m -race $(RACE) | $(BIN)/testgate
+	cd loadtest/k6 && $(GO) test -json -timeout 10m -race . | ../../$(BIN)/testgate
 
 .PHONY: check
 check: $(TOOLS)/stamp ## Check what tests don't: fresh generated files, lint, format, vet, breaking changes.
@@ -44,6 +45,8 @@ check: $(TOOLS)/stamp ## Check what tests don't: fresh generated files, lint, fo
 	$(GO) mod verify
 	$(GO) mod tidy -diff
 	cd store/cockroach/parsecheck && $(GO) vet . && $(GO) test . && $(GO) mod tidy -diff
+	cd loadtest/ghz/tool && $(GO) mod tidy -diff
+	cd loadtest/k6 && $(GO) vet . && ../../$(TOOLS)/staticcheck . && $(GO) mod tidy -diff
 
 .PHONY: generate
 generate: $(TOOLS)/stamp ## Generate the Go code and the OpenAPI file of the API.
@@ -59,6 +62,12 @@ fuzz: ## Run each fuzz target for a minute (FUZZTIME=60s).
 	$(GO) test -run '^$$' -fuzz FuzzWheel -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./engine/wheel
 	$(GO) test -run '^$$' -fuzz FuzzMarshaler -fuzztime $(FUZZTIME) ./controlplane/jsonmap
 FUZZTIME ?= 60s
+
+.PHONY: ghz
+ghz: build $(TOOLS)/ghz ## Load a Carillon of its own by ghz, and fail unless every call was answered (GHZ_SECONDS=3).
+	$(GO) build -trimpath -o $(BIN)/ghz-scenarios ./loadtest/ghz
+	GHZ_SECONDS=$(GHZ_SECONDS) $(BIN)/ghz-scenarios --carillon $(BIN)/carillon --ghz $(TOOLS)/ghz
+GHZ_SECONDS ?= 3
 
 .PHONY: histories
 histories: ## Test a shard against many random histories (SEEDS=10000).
@@ -78,4 +87,9 @@ clean: ## Remove what was built.
 # minutes the first time.
 $(TOOLS)/stamp: tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$(TOOLS)/ tool
+	touch $@
+
+# ghz is pinned apart from the tools, which are wanted more often.
+$(TOOLS)/ghz: loadtest/ghz/tool/go.mod loadtest/ghz/tool/go.sum
+	cd loadtest/ghz/tool && $(GO) build -o ../../../$(TOOLS)/ghz github.com/bojand/ghz/cmd/ghz
 	touch $@
