@@ -129,7 +129,7 @@ func wanted(beginnings []string, name string) bool {
 // measureVariant makes a variant of the table, measures it, and takes it back.
 func measureVariant(ctx context.Context, cfg config, b backend, v variant, slots int, history *span) error {
 	if slots == 0 { // lest it be filled by the variants before
-		if err := b.apply(ctx, []string{`DELETE FROM slots`, `VACUUM`}); err != nil {
+		if err := b.apply(ctx, b.empty()); err != nil {
 			return err
 		}
 	}

@@ -39,6 +39,8 @@ type backend interface {
 	open(ctx context.Context) (store.Store, error)
 	// fill makes finished slots, by SQL.
 	fill(ctx context.Context, slots int) (span, error)
+	// empty are the statements that leave nothing of the table's rows.
+	empty() []string
 	variants() []variant
 	// apply runs statements that change the table; no store is open meanwhile.
 	apply(ctx context.Context, statements []string) error

@@ -53,6 +53,8 @@ func (p *postgres) open(ctx context.Context) (store.Store, error) {
 	return cockroach.Open(ctx, cockroach.Config{URL: p.url})
 }
 
+func (p *postgres) empty() []string { return []string{`TRUNCATE slots`} }
+
 // The last variant isn't taken back: nothing is measured after it.
 func (p *postgres) variants() []variant {
 	return []variant{
@@ -70,25 +72,25 @@ func (p *postgres) variants() []variant {
 	}
 }
 
-// fillSlots makes finished slots in the order of their fire times, as they come to be.
-var fillSlots = fmt.Sprintf(`INSERT INTO slots SELECT j.shard, s.at, j.uid, %d, %d, 1, 0, 1, 'worker-1', '0123456789abcdef', s.at, s.at, s.at + 3000, s.at + 5000, 0, s.at + 600000000, %d, '', '', ''
-	FROM (SELECT n, %d + n::INT8 * 1000000 AS at FROM generate_series($1::INT8, $2::INT8) AS n) s
-	JOIN bench_jobs j ON j.n >= s.n %% %d * %d AND j.n < (s.n %% %d + 1) * %d`,
-	job.TriggerSchedule, job.Succeeded, job.OutcomeSucceeded, begin, period, aSecond, period, aSecond)
+// fillTable makes finished slots in the order of their fire times, as they come to be.
+const fillTable = `INSERT INTO slots
+	SELECT j.shard, s.at, j.uid, $3, $4, 1, 0, 1, 'worker-1', '0123456789abcdef', s.at, s.at, s.at + 3000, s.at + 5000, 0, s.at + 600000000, $5, '', '', ''
+	FROM (SELECT n, $6::INT8 + n * 1000000 AS at FROM generate_series($1::INT8, $2::INT8) AS n) s
+	JOIN bench_jobs j ON j.n >= s.n % $7::INT8 * $8::INT8 AND j.n < (s.n % $7::INT8 + 1) * $8::INT8`
 
 func (p *postgres) fill(ctx context.Context, slots int) (span, error) {
 	seconds := slots / aSecond
 	const step = 400 // seconds, a million slots
 	for first := 0; first < seconds; first += step {
 		err := p.onDatabase(ctx, func(conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, fillSlots, first, min(first+step, seconds)-1)
+			_, err := conn.Exec(ctx, fillTable, first, min(first+step, seconds)-1, job.TriggerSchedule, job.Succeeded, job.OutcomeSucceeded, int64(begin), period, aSecond)
 			return err
 		})
 		if err != nil {
 			return span{}, err
 		}
 	}
-	return span{seconds}, p.apply(ctx, []string{`VACUUM ANALYZE slots`, `CHECKPOINT`})
+	return span{seconds}, p.apply(ctx, []string{`VACUUM ANALYZE slots`})
 }
 
 func (p *postgres) onDatabase(ctx context.Context, do func(*pgx.Conn) error) error {
@@ -106,7 +108,8 @@ func (p *postgres) apply(ctx context.Context, statements []string) error {
 				return fmt.Errorf("%s: %w", s, err)
 			}
 		}
-		return nil
+		_, err := conn.Exec(ctx, `CHECKPOINT`) // lest a measurement wait for what was made
+		return err
 	})
 }
 

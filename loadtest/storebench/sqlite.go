@@ -67,6 +67,9 @@ func copySlots(key string) []string {
 		`CREATE INDEX slots_unscheduled ON slots (shard, uid, fire_time) WHERE trigger IN (2, 3)`}
 }
 
+func (e *embedded) empty() []string { return []string{`DELETE FROM slots`, `VACUUM`} }
+
+// The last variant isn't taken back: nothing is measured after it.
 func (e *embedded) variants() []variant {
 	return []variant{
 		{name: "as it is"},
@@ -78,17 +81,18 @@ func (e *embedded) variants() []variant {
 	}
 }
 
+// fillSlots makes finished slots in the order of their fire times, as they come to be.
+const fillSlots = `INSERT INTO slots
+	WITH RECURSIVE s(n) AS (VALUES (?1) UNION ALL SELECT n + 1 FROM s WHERE n < ?2)
+	SELECT j.shard, s.at, j.uid, ?3, ?4, 1, 0, 1, 'worker-1', '0123456789abcdef', s.at, s.at, s.at + 3000, s.at + 5000, 0, s.at + 600000000, ?5, '', '', X''
+	FROM (SELECT n, ?6 + n * 1000000 AS at FROM s) s CROSS JOIN bench_jobs j ON j.n >= s.n % ?7 * ?8 AND j.n < (s.n % ?7 + 1) * ?8`
+
 func (e *embedded) fill(ctx context.Context, slots int) (span, error) {
 	seconds := slots / aSecond
-	query := fmt.Sprintf(`INSERT INTO slots WITH RECURSIVE s(n) AS (VALUES(?1) UNION ALL SELECT n + 1 FROM s WHERE n < ?2)
-		SELECT j.shard, %d + s.n * 1000000, j.uid, %d, %d, 1, 0, 1, 'worker-1', '0123456789abcdef', %[1]d + s.n * 1000000, %[1]d + s.n * 1000000, %[1]d + s.n * 1000000 + 3000,
-			%[1]d + s.n * 1000000 + 5000, 0, %[1]d + s.n * 1000000 + 600000000, %d, '', '', X''
-		FROM s CROSS JOIN bench_jobs j ON j.n >= s.n %% %d * %d AND j.n < (s.n %% %[5]d + 1) * %[6]d`,
-		begin, job.TriggerSchedule, job.Succeeded, job.OutcomeSucceeded, period, aSecond)
 	const step = 100 // seconds, a quarter of a million slots
 	err := e.onFile(ctx, func(conn *sql.Conn) error {
 		for first := 0; first < seconds; first += step {
-			if _, err := conn.ExecContext(ctx, query, first, min(first+step, seconds)-1); err != nil {
+			if _, err := conn.ExecContext(ctx, fillSlots, first, min(first+step, seconds)-1, job.TriggerSchedule, job.Succeeded, job.OutcomeSucceeded, int64(begin), period, aSecond); err != nil {
 				return err
 			}
 		}
@@ -97,8 +101,8 @@ func (e *embedded) fill(ctx context.Context, slots int) (span, error) {
 	return span{seconds}, err
 }
 
-// onFile lets do work on the file, which no store has open. What it makes is not waited
-// for: a crash ends the measurement anyway.
+// onFile lets do work on the file, which no store has open. What it makes is brought to
+// the disk at its end, lest a measurement wait for it.
 func (e *embedded) onFile(ctx context.Context, do func(*sql.Conn) error) error {
 	db, err := sql.Open("sqlite", "file:"+e.file()+"?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=cache_size(-1000000)")
 	if err != nil {
@@ -108,7 +112,15 @@ func (e *embedded) onFile(ctx context.Context, do func(*sql.Conn) error) error {
 	if err == nil {
 		err = errors.Join(do(conn), conn.Close())
 	}
-	return errors.Join(err, db.Close())
+	return errors.Join(err, db.Close(), e.sync())
+}
+
+func (e *embedded) sync() error {
+	f, err := os.OpenFile(e.file(), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func (e *embedded) apply(ctx context.Context, statements []string) error {
