@@ -54,7 +54,23 @@ generate: $(TOOLS)/stamp ## Generate the Go code and the OpenAPI file of the API
 
 .PHONY: bench
 bench: ## Run the benchmarks of the hot rooms.
-	$(GO) test -run '^$$' -bench . -benchmem ./engine/wheel ./job/schedule ./engine/core ./store/...
+	$(GO) test -run '^$$' -bench . -benchmem ./engine/wheel ./job/schedule ./engine/core ./controlplane ./store/...
+
+.PHONY: bench-store
+bench-store: ## Measure the fire path and the tables that were not chosen, with 20 million slots (STORE_FLAGS=).
+	$(GO) run ./loadtest/storebench $(STORE_FLAGS)
+
+.PHONY: baseline
+baseline: build ## Measure what docs/performance.md shows, in about 40 min; the table is bin/baseline/table.md.
+	loadtest/baseline.sh $(BIN)
+
+.PHONY: profile
+profile: build ## Show where the time of a scenario goes (SCENARIO="steady --rate 5000").
+	$(BIN)/carillon bench $(SCENARIO) --profiles $(BIN)/profile
+	$(GO) tool pprof -top -nodecount 30 $(BIN)/profile/node.pprof
+	$(GO) tool pprof -top -nodecount 15 $(BIN)/profile/worker.pprof
+	@cat $(BIN)/profile/statements.txt 2>/dev/null || true
+SCENARIO ?= steady --rate 5000
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for a minute (FUZZTIME=60s).

@@ -60,10 +60,11 @@ var law = map[string]struct {
 
 	// Programs: only they name adapters.
 	"cmd/carillon": {
-		ours:   []string{"loadtest/bench", "controlplane", "controlplane/jsonmap", "coordinator/solo", "engine", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite"},
+		ours:   []string{"loadtest/bench", "loadtest/capacity", "controlplane", "controlplane/jsonmap", "coordinator/solo", "engine", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite"},
 		others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
 	},
-	"loadtest/process": {},
+	"loadtest/capacity": {},
+	"loadtest/process":  {},
 	"loadtest/bench": {ours: []string{"loadtest/checker", "loadtest/process", "store", "store/cockroach/pgtest", "job", "shard", "proto/carillon/v1", "workersdk"},
 		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/HdrHistogram/hdrhistogram-go",
 			"github.com/jackc/pgx/v5", "golang.org/x/sync"}},

@@ -101,3 +101,23 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 		}
 	}
 }
+
+func TestPlan(t *testing.T) {
+	out, err := exec.Command(binary, strings.Fields("plan --rate 10000 --burst 0 --retention 168h -o json")...).CombinedOutput()
+	var p map[string]float64
+	if err != nil || json.Unmarshal(out, &p) != nil || p["slots_kept"] != 6.048e9 || p["burst_drain_seconds"] != 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = exec.Command(binary, strings.Fields("plan --rate 100000 --nodes 2")...).CombinedOutput()
+	for _, want := range []string{"100 thousand/s", "8.64 billion", "the last for never"} {
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v: no %q in\n%s", err, want, out)
+		}
+	}
+	for args, says := range map[string]string{"--rate -1": "--rate must be", "--failing 1": "failing", "--retention 1h": "--retention", "--nodes 100": "--nodes", "--speed 0": "--speed"} {
+		out, err := exec.Command(binary, append([]string{"plan"}, strings.Fields(args)...)...).CombinedOutput()
+		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 2 || !strings.Contains(string(out), says) {
+			t.Errorf("plan %s: %v, %s", args, err, out)
+		}
+	}
+}

@@ -65,8 +65,8 @@ func (p *postgres) variants() []variant {
 		{name: "with an index of open slots (… WHERE state IN (1, 2))", make: []string{`CREATE INDEX bench_index ON slots (shard, fire_time, uid) WHERE state IN (1, 2)`, `ANALYZE slots`},
 			unmake: []string{`DROP INDEX bench_index`}},
 		{name: "with an index by state (shard, state, fire_time)", make: []string{`CREATE INDEX bench_index ON slots (shard, state, fire_time)`}, unmake: []string{`DROP INDEX bench_index`}},
-		{name: "fill factor 100", make: []string{`ALTER TABLE slots SET (fillfactor = 100)`}, unmake: []string{`ALTER TABLE slots SET (fillfactor = 70)`}},
-		{name: "fill factor 50", make: []string{`ALTER TABLE slots SET (fillfactor = 50)`}, unmake: []string{`ALTER TABLE slots SET (fillfactor = 70)`}},
+		{name: "fill factor 100", make: []string{`ALTER TABLE slots SET (fillfactor = 100)`}, unmake: []string{`ALTER TABLE slots SET (fillfactor = 50)`}},
+		{name: "fill factor 70", make: []string{`ALTER TABLE slots SET (fillfactor = 70)`}, unmake: []string{`ALTER TABLE slots SET (fillfactor = 50)`}},
 		{name: "job-leading key (shard, uid, fire_time)",
 			make: []string{`ALTER TABLE slots DROP CONSTRAINT slots_pkey`, `ALTER TABLE slots ADD CONSTRAINT slots_pkey PRIMARY KEY (shard, uid, fire_time)`}},
 	}

@@ -195,7 +195,7 @@ func fill(t *testing.T, db *cockroach.DB, owned store.Owned) {
 }
 
 // Two row writes for an execution, and the second one changes no indexed column, so
-// that it needs no new entry in an index if its page has room (HOT).
+// that it needs no new entry in an index (HOT): half of each page is left for it.
 func TestAnExecutionWritesTwoRows(t *testing.T) {
 	setup, url, owned := fresh(t)
 	j := everyMinute(1)
@@ -243,7 +243,7 @@ func TestAnExecutionWritesTwoRows(t *testing.T) {
 		w.inserts, w.updates, w.hot = w.inserts-before[table].inserts, w.updates-before[table].updates, w.hot-before[table].hot
 		if table == "slots" {
 			t.Logf("%d executions in %d commits: %d rows inserted, %d updated, %.0f %% of them in their page", executions, commits, w.inserts, w.updates, 100*float64(w.hot)/float64(w.updates))
-			if w.inserts != executions || w.updates != executions || w.hot < executions/3 {
+			if w.inserts != executions || w.updates != executions || w.hot < executions*9/10 {
 				t.Errorf("slots: %+v", w)
 			}
 		} else if w.inserts+w.updates > 0 {
