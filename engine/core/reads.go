@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -86,25 +87,19 @@ func (s *Shard) Reads() []Read {
 		reads = append(reads, Read{Kind: ReadInbox, Limit: s.cfg.PageLimit})
 	}
 	reads = append(reads, s.gapReads()...)
-	for _, handler := range slices.Sorted(maps.Keys(s.queues)) {
-		q := s.queues[handler]
-		for p := range q.waiting {
-			if s.wantsWaiting(q, int32(p)) {
-				q.waiting[p].reading, q.waiting[p].fresh = true, q.waiting[p].unwritten
-				reads = append(reads, Read{Kind: ReadWaiting, Handler: handler, Priority: int32(p), From: q.waiting[p].after, Limit: min(s.cfg.PageLimit, s.cfg.ReadyLimit/2)})
-			}
-		}
-	}
+	reads = append(reads, s.waitingReads()...)
 	if s.reads.cancelling == nil && !s.reads.cancelsUnwritten && len(s.reads.endedJobs) > 0 {
 		uid := s.reads.endedJobs[0]
 		s.reads.endedJobs = s.reads.endedJobs[1:]
 		s.reads.cancelling = &uid
 		reads = append(reads, Read{Kind: ReadWaiting, UID: uid, Limit: s.cfg.PageLimit})
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(s.reads.results), compareKeys) {
-		if !s.reads.asked[key] {
-			s.reads.asked[key] = true
-			reads = append(reads, Read{Kind: ReadSlot, Key: key})
+	if len(s.reads.results) > 0 { // this runs at every turn of the loop: the iterator alone would cost
+		for _, key := range slices.SortedFunc(maps.Keys(s.reads.results), compareKeys) {
+			if !s.reads.asked[key] {
+				s.reads.asked[key] = true
+				reads = append(reads, Read{Kind: ReadSlot, Key: key})
+			}
 		}
 	}
 	if s.reads.open == 0 {
@@ -112,6 +107,23 @@ func (s *Shard) Reads() []Read {
 	}
 	reads = append(reads, s.retainReads()...)
 	s.reads.open += len(reads)
+	return reads
+}
+
+// waitingReads returns the reads of the backlog, in an order that doesn't depend on the
+// map's.
+func (s *Shard) waitingReads() (reads []Read) {
+	for handler, q := range s.queues {
+		for p := range q.waiting {
+			if s.wantsWaiting(q, int32(p)) {
+				q.waiting[p].reading, q.waiting[p].fresh = true, q.waiting[p].unwritten
+				reads = append(reads, Read{Kind: ReadWaiting, Handler: handler, Priority: int32(p), From: q.waiting[p].after, Limit: min(s.cfg.PageLimit, s.cfg.ReadyLimit/2)})
+			}
+		}
+	}
+	slices.SortFunc(reads, func(a, b Read) int {
+		return cmp.Or(cmp.Compare(a.Handler, b.Handler), cmp.Compare(a.Priority, b.Priority))
+	})
 	return reads
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -49,12 +50,12 @@ func (r *rig) request(n int, schedule *carillonv1.Schedule) *carillonv1.CreateJo
 
 // createAll creates jobs numbered from first on, a thousand at a time.
 func (r *rig) createAll(ctx context.Context, first, n int, schedule *carillonv1.Schedule) error {
-	for ; n > 0; first, n = first+maxBatch, n-maxBatch {
-		if err := r.createBatch(ctx, first, min(n, maxBatch), schedule); err != nil {
-			return err
-		}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(4)
+	for at := first; at < first+n; at += maxBatch {
+		group.Go(func() error { return r.createBatch(ctx, at, min(first+n-at, maxBatch), schedule) })
 	}
-	return nil
+	return group.Wait()
 }
 
 func (r *rig) createBatch(ctx context.Context, first, n int, schedule *carillonv1.Schedule) error {

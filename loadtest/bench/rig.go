@@ -43,6 +43,8 @@ type rig struct {
 
 const (
 	startTimeout = 30 * time.Second
+	// readyTimeout is how long a node may take to load what it has to drive.
+	readyTimeout = 3 * time.Minute
 	// connectTimeout is how long all workers may take until they are there.
 	connectTimeout = 2 * time.Minute
 )
@@ -106,7 +108,7 @@ func (r *rig) startNode(ctx context.Context, grpcAddress, httpAddress string) (e
 		return err
 	}
 	r.grpc, r.http = banner.Addresses()
-	return r.eventually(ctx, startTimeout, "the node is ready", func(ctx context.Context) (bool, error) {
+	err = r.eventually(ctx, readyTimeout, "the node is ready", func(ctx context.Context) (bool, error) {
 		resp, err := r.get(ctx, "/readyz")
 		if err != nil {
 			return false, err
@@ -114,6 +116,10 @@ func (r *rig) startNode(ctx context.Context, grpcAddress, httpAddress string) (e
 		defer resp.Body.Close()
 		return resp.StatusCode == http.StatusOK, nil
 	})
+	if err != nil {
+		return fmt.Errorf("%w; %s", err, r.lastWords())
+	}
+	return nil
 }
 
 // connect opens the clients.

@@ -307,7 +307,8 @@ func (r *rig) mixed(ctx context.Context) (m measured, err error) {
 	if err := r.createAll(ctx, 0, recurring, everySecond()); err != nil {
 		return m, err
 	}
-	l := mixedLoad{rig: r, called: make([]int64, calls(quarter, r.cfg.Warmup+lead+r.cfg.Duration)), fires: make([]int64, calls(quarter, r.cfg.Warmup+lead+r.cfg.Duration)), reads: newHistogram()}
+	l := mixedLoad{rig: r, reads: newHistogram()}
+	l.called, l.fires = make([]int64, calls(quarter, l.total())), make([]int64, calls(quarter, l.total()))
 	r.say("%d recurring jobs, and %d of each other kind in a second; warm-up %s", recurring, quarter, lead+r.cfg.Warmup)
 	var load sync.WaitGroup
 	l.start(ctx, &load, quarter)
@@ -359,9 +360,14 @@ func (l *mixedLoad) due(e execution) int64 {
 	return e.Fire
 }
 
+// total is how long the load goes on: beyond the window, which begins with a second.
+func (l *mixedLoad) total() time.Duration {
+	return l.cfg.Warmup + lead + l.cfg.Duration + 2*time.Second
+}
+
 // start begins all that is done by the clock; load waits for its end.
 func (l *mixedLoad) start(ctx context.Context, load *sync.WaitGroup, rate int) {
-	total := l.cfg.Warmup + lead + l.cfg.Duration
+	total := l.total()
 	load.Go(func() {
 		open(ctx, rate, total, func(n int, due time.Time) {
 			l.called[n] = due.UnixMicro()

@@ -31,6 +31,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cockroachdb/cockroach-go/v2/crdb"
@@ -82,6 +83,9 @@ type DB struct {
 	dialect dialect
 
 	lockTimeout time.Duration
+
+	looking sync.Mutex
+	looked  time.Time // at the statistics; guarded by looking
 }
 
 var _ store.Store = (*DB)(nil)

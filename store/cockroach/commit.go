@@ -23,6 +23,7 @@ func (db *DB) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) 
 		out, err = commitTx(ctx, tx, &b)
 		return err
 	})
+	db.lookAfterStatistics(ctx, err)
 	switch {
 	case err == nil:
 		return out, nil

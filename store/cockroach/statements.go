@@ -37,7 +37,7 @@ const (
 		ON CONFLICT DO NOTHING RETURNING shard, uid`
 	endJobs = `UPDATE jobs j SET ended_at = u.ended_at, ended_by_itself = u.by_itself
 		FROM unnest($1::INT4[], $2::BYTEA[], $3::INT8[], $4::BOOL[]) AS u (shard, uid, ended_at, by_itself)
-		WHERE j.shard = u.shard AND j.uid = u.uid AND coalesce(j.ended_at, 0) = 0` // not IS NULL, lest the index of live names be walked
+		WHERE j.shard = u.shard AND j.uid = u.uid AND coalesce(j.ended_at, 0) <= 0` // not IS NULL, lest the index of live names be walked; not =, which is thought to leave hardly any
 	quarantineJob  = `UPDATE jobs SET quarantine = $1 WHERE shard = $2 AND uid = $3`
 	insertRequests = `INSERT INTO requests (shard, namespace, request_id, hash, fire_time, uid)
 		SELECT * FROM unnest($1::INT4[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::INT8[], $6::BYTEA[]) ON CONFLICT DO NOTHING RETURNING shard, namespace, request_id`
@@ -98,14 +98,14 @@ const (
 	pruneDead = `DELETE FROM dead_letters d USING ` + pruneUnnest + `, slots s WHERE ` + pruneStands + `
 			AND d.shard = u.shard AND d.fire_time = u.fire_time AND d.uid = u.uid`
 	pruneSlots = `DELETE FROM slots s USING ` + pruneUnnest + ` WHERE ` + pruneStands
-	pruneJobs  = `DELETE FROM jobs j USING unnest($1::INT4[], $2::BYTEA[]) AS u (shard, uid) WHERE j.shard = u.shard AND j.uid = u.uid AND j.ended_at IS NOT NULL
-		AND (SELECT count(*) FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid) = 0`
+	pruneJobs  = `DELETE FROM jobs j USING unnest($1::INT4[], $2::BYTEA[]) AS u (shard, uid) WHERE j.shard = u.shard AND j.uid = u.uid AND coalesce(j.ended_at, 0) > 0
+		AND (SELECT count(*) FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid) < 1`
 	pruneRequests = `DELETE FROM requests q WHERE q.shard = $1 AND (q.namespace, q.request_id) IN (
 		SELECT r.namespace, r.request_id FROM requests r WHERE r.shard = $1 AND r.fire_time >= $2 AND r.fire_time < $3 ORDER BY r.fire_time LIMIT $4)`
 	pruneEvents = `DELETE FROM events d WHERE d.shard = $1 AND (d.epoch, d.seq) IN (
 		SELECT e.epoch, e.seq FROM events e WHERE e.shard = $1 AND e.at >= $2 AND e.at < $3 ORDER BY e.at LIMIT $4)`
 
-	deleteInbox  = `DELETE FROM inbox i USING unnest($1::INT4[], $2::BYTEA[]) AS u (shard, uid) WHERE i.shard = u.shard AND i.uid = u.uid`
+	deleteInbox  = `DELETE FROM inbox i WHERE i.shard = $1 AND i.uid = ANY ($2::BYTEA[])`
 	insertEvents = `INSERT INTO events (shard, epoch, seq, at, kind, uid, fire_time, detail)
 		SELECT * FROM unnest($1::INT4[], $2::INT8[], $3::INT8[], $4::INT8[], $5::TEXT[], $6::BYTEA[], $7::INT8[], $8::TEXT[]) ON CONFLICT DO NOTHING`
 )
@@ -144,7 +144,7 @@ const (
 // and may then walk the other table.
 const (
 	slotJoin   = ` FROM slots s JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid `
-	notInInbox = ` AND (SELECT count(*) FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid) = 0`
+	notInInbox = ` AND (SELECT count(*) FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid) < 1`
 
 	selectGaps    = `SELECT to_time, uid, from_time, cursor_time, cursor_uid, made_at FROM gaps WHERE shard = $1 ORDER BY to_time, uid`
 	loadRecurring = `SELECT ` + storekit.JobColumns + ` FROM jobs j WHERE j.shard = $1 AND j.kind >= 3 AND j.ended_at IS NULL` + notInInbox
@@ -154,7 +154,7 @@ const (
 		WHERE s.shard = $1 AND s.fire_time >= (SELECT open_from FROM shards WHERE shard = $1) AND s.state IN (1, 2)
 		AND (SELECT count(*) FROM backlog b WHERE b.shard = s.shard AND b.fire_time = s.fire_time AND b.uid = s.uid AND b.waiting) = 0`
 	loadClaimed = `SELECT ` + storekit.SlotColumns + `, ` + storekit.JobColumns + ` FROM backlog b
-		JOIN slots s ON s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid
+		JOIN LATERAL (SELECT s.* FROM slots s WHERE s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid LIMIT 1) s ON true
 		JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid WHERE b.shard = $1 AND NOT b.waiting`
 	loadBacklog = `SELECT handler, priority, count(*), min(wake_at) FROM backlog WHERE shard = $1 AND waiting GROUP BY handler, priority`
 	selectOnce  = `SELECT ` + storekit.JobColumns + ` FROM jobs j
@@ -164,11 +164,12 @@ const (
 		JOIN LATERAL (SELECT s.shard, ` + storekit.SlotColumns + ` FROM slots s WHERE s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid LIMIT 1) s ON true
 		JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid
 		WHERE b.shard = $1 AND b.waiting AND `
-	orderWaiting   = ` ORDER BY b.handler, b.priority, b.fairness, b.ready_at, b.fire_time, b.uid LIMIT `
-	waitingOf      = selectWaiting + `b.handler = $2 AND b.priority = $3 AND (b.fairness, b.ready_at, b.fire_time, b.uid) > ($4, $5, $6, $7)` + orderWaiting + `$8`
-	waitingOfJob   = selectWaiting + `b.uid = $2` + orderWaiting + `$3`
-	selectInbox    = `SELECT ` + storekit.JobColumns + ` FROM inbox i JOIN jobs j ON j.shard = i.shard AND j.uid = i.uid WHERE i.shard = $1 LIMIT $2`
-	inboxShards    = `SELECT DISTINCT shard FROM inbox ORDER BY shard`
+	orderWaiting = ` ORDER BY b.handler, b.priority, b.fairness, b.ready_at, b.fire_time, b.uid LIMIT `
+	waitingOf    = selectWaiting + `b.handler = $2 AND b.priority = $3 AND (b.fairness, b.ready_at, b.fire_time, b.uid) > ($4, $5, $6, $7)` + orderWaiting + `$8`
+	waitingOfJob = selectWaiting + `b.uid = $2` + orderWaiting + `$3`
+	selectInbox  = `SELECT ` + storekit.JobColumns + ` FROM inbox i
+		JOIN LATERAL (SELECT j.* FROM jobs j WHERE j.shard = i.shard AND j.uid = i.uid LIMIT 1) j ON true WHERE i.shard = $1 LIMIT $2`
+	inboxShards    = `SELECT s.shard FROM shards s WHERE (SELECT count(*) FROM (SELECT 1 FROM inbox i WHERE i.shard = s.shard LIMIT 1) one) > 0 ORDER BY s.shard`
 	selectSlotOf   = `SELECT ` + storekit.SlotColumns + `, ` + storekit.JobColumns + slotJoin + `WHERE s.shard = $1 AND s.fire_time = $2 AND s.uid = $3`
 	selectOldSlots = `SELECT s.fire_time, s.uid, s.state, s.attempt, s.finished_at FROM slots s
 		WHERE s.shard = $1 AND (s.fire_time, s.uid) > ($2, $3) AND s.fire_time < $4 ORDER BY s.fire_time, s.uid LIMIT $5`

@@ -363,8 +363,12 @@ func (w *writer) deadLetters() {
 	dels := of(w.b, func(s *store.ShardBatch) []job.SlotKey { return s.DeadDels })
 	w.arrays(deleteDead, len(dels), gather(dels, (*row[job.SlotKey]).id), gather(dels, func(r *row[job.SlotKey]) int64 { return int64(r.v.FireTime) }),
 		gather(dels, func(r *row[job.SlotKey]) []byte { return r.v.UID[:] }))
-	inbox := of(w.b, func(s *store.ShardBatch) []job.UID { return s.InboxDels })
-	w.arrays(deleteInbox, len(inbox), gather(inbox, (*row[job.UID]).id), gather(inbox, func(r *row[job.UID]) []byte { return r.v[:] }))
+	// A statement for each shard: of all shards at once, the inbox would be joined with
+	// what goes, and be read from end to end whenever it is thought to be empty.
+	for i := range w.b.Shards {
+		s := &w.b.Shards[i]
+		w.arrays(deleteInbox, len(s.InboxDels), int32(s.Proof.Shard), gather(s.InboxDels, func(uid *job.UID) []byte { return uid[:] }))
+	}
 }
 
 func (w *writer) gaps() {
