@@ -66,6 +66,7 @@ baseline: build ## Measure what docs/performance.md shows, in about 40 min; the 
 
 .PHONY: profile
 profile: build ## Show where the time of a scenario goes (SCENARIO="steady --rate 5000").
+	rm -rf $(BIN)/profile
 	$(BIN)/carillon bench $(SCENARIO) --profiles $(BIN)/profile
 	$(GO) tool pprof -top -nodecount 30 $(BIN)/profile/node.pprof
 	$(GO) tool pprof -top -nodecount 15 $(BIN)/profile/worker.pprof

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,49 @@ func TestALongStreamOfCreates(t *testing.T) {
 			t.Fatalf("answer %d: %v, want %s", i, answers[int64(i)], want)
 		}
 	}
+}
+
+// A client that doesn't read its answers isn't read from: it sends as much as may be under
+// way, and what fits into the buffers of the transport, and then waits. All is answered
+// once it reads.
+func TestAStreamOfCreatesWithoutAReader(t *testing.T) {
+	s := newServer(t)
+	stream, err := s.jobs.StreamCreateJobs(t.Context())
+	must(t, err)
+	// Refused at once, and large: their answers wait behind the first that isn't read.
+	big := job("", "h", scheduleCron("never"))
+	big.Job.Params = &carillonv1.Json{Text: `"` + strings.Repeat("x", 100_000) + `"`}
+	const creates = 1500
+	var sent atomic.Int64
+	sending := make(chan error, 1)
+	go func() {
+		for range creates {
+			if err := stream.Send(&carillonv1.StreamCreateJobsRequest{Create: big}); err != nil {
+				sending <- err
+				return
+			}
+			sent.Add(1)
+		}
+		sending <- stream.CloseSend()
+	}()
+	last := int64(-1)
+	s.eventually("the client is held up", func() bool {
+		now := sent.Load()
+		stands := now == last && now > 0
+		last = now
+		return stands
+	})
+	if last == creates {
+		t.Errorf("the server read all %d creates, and nobody its answers", creates)
+	}
+	for range creates {
+		a, err := stream.Recv()
+		must(t, err)
+		if codes.Code(a.GetError().GetCode()) != codes.InvalidArgument {
+			t.Fatalf("answer %v", a)
+		}
+	}
+	must(t, <-sending)
 }
 
 // A client that goes away in the middle leaves nothing behind that waits for it; what

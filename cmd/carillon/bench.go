@@ -48,7 +48,7 @@ func newBench() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.Store, "store", "postgres", "postgres or sqlite, which are started and thrown away, or a database's address")
+	flags.StringVar(&f.Store, "store", "postgres", "postgres or sqlite, which are started and thrown away, or the address of an empty database")
 	flags.IntVar(&f.Rate, "rate", 0, "occurrences in a second (1000; immediate: 100)")
 	flags.IntVar(&f.Burst, "burst", 0, "additional occurrences in one second, for burst (10000)")
 	flags.DurationVar(&f.Duration, "duration", 30*time.Second, "how long is measured")
@@ -84,8 +84,14 @@ func (f *benchFlags) check(names []string) error {
 			return invalidInput("%s must be at most %d and not negative, is %d", n.flag, n.most, n.value)
 		}
 	}
-	if f.Duration < time.Second || f.Warmup < time.Second || f.Work < 0 || f.Capacity < 1 || f.runs < 1 {
-		return invalidInput("--duration and --warmup must be at least 1s, --capacity and --runs 1, --work not negative")
+	if f.Duration < time.Second || f.Warmup < time.Second || f.Duration%time.Second != 0 || f.Warmup%time.Second != 0 {
+		return invalidInput("--duration and --warmup must be whole seconds, at least one")
+	}
+	if f.Work < 0 || f.Capacity < 1 || f.runs < 1 {
+		return invalidInput("--capacity and --runs must be at least 1, --work not negative")
+	}
+	if f.runs > 1 && f.Store != "postgres" && f.Store != "sqlite" {
+		return invalidInput("--runs on a given database must be 1: each run needs an empty one")
 	}
 	f.Via = bench.Via(f.via)
 	ways := []bench.Via{bench.ByCall, bench.ByREST}

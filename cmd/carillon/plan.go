@@ -61,7 +61,12 @@ func newPlan(c *client) *cobra.Command {
 }
 
 func printPlan(w io.Writer, l capacity.Load, p capacity.Plan) error {
-	perSecond := func(n float64) string { return count(n) + "/s" }
+	perSecond := func(n float64) string {
+		if n < 0 {
+			return "nothing"
+		}
+		return count(n) + "/s"
+	}
 	rows := [][]string{
 		{"rows written", perSecond(p.RowWrites), "two for each execution, more for failures and for jobs that fire once"},
 		{"rows deleted", perSecond(p.Deletes), "once the retention is over"},

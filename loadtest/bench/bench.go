@@ -28,7 +28,7 @@ import (
 // Config says what is measured, and on what. What is zero has the scenario's default.
 type Config struct {
 	Scenario    string // one of Scenarios
-	Store       string // "postgres", "sqlite", or the address of a database
+	Store       string // "postgres", "sqlite", or the address of an empty database
 	Rate        int    // occurrences due in each second
 	Burst       int    // additional ones, in one second
 	Warmup      time.Duration
@@ -112,13 +112,18 @@ func Run(ctx context.Context, cfg Config) (_ Report, err error) {
 		return Report{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	r, err := start(ctx, cfg, dir)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	r, err := start(ctx, cfg, dir, fail)
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err != nil {
 		return Report{}, errors.Join(err, r.stopAll())
 	}
 	m, err := Scenarios[cfg.Scenario].run(r, ctx)
 	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx) // whatever it did to a call
+		}
 		return Report{}, errors.Join(err, r.stopAll())
 	}
 	stopped := job.At(time.Now())

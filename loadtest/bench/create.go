@@ -21,8 +21,8 @@ type creates struct {
 	end  time.Time // of the load
 
 	mu        sync.Mutex
-	latencies *hdrhistogram.Histogram // of calls within the window; guarded by mu
-	jobs      int                     // created by them; guarded by mu
+	latencies *hdrhistogram.Histogram // of calls made in the window; guarded by mu
+	jobs      int                     // answered in the window; guarded by mu
 	window    window
 }
 
@@ -76,15 +76,17 @@ func (c *creates) caller(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// answered counts a call that lies in the window.
+// answered counts the jobs that were answered in the window, and how long a call took that
+// was made in it, also if its answer came later.
 func (c *creates) answered(called time.Time, jobs int) {
 	now := time.Now()
-	if called.Before(c.window.from) || !now.Before(c.window.until) {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.jobs += jobs
-	// The histogram's top is far beyond the deadline of a call.
-	_ = c.latencies.RecordValue(now.Sub(called).Microseconds())
+	if c.window.holds(now.UnixMicro()) {
+		c.jobs += jobs
+	}
+	if c.window.holds(called.UnixMicro()) {
+		// The histogram's top is far beyond the deadline of a call.
+		_ = c.latencies.RecordValue(now.Sub(called).Microseconds())
+	}
 }

@@ -19,8 +19,8 @@ func (r *rig) judge(ctx context.Context, m measured, noted []execution, stopped 
 	if err != nil {
 		return 0, err
 	}
-	defer db.Close() // it was only read
-	h := checker.History{Now: stopped, Young: 2 * time.Second}
+	defer db.Close()                                                                         // it was only read
+	h := checker.History{Now: stopped, Young: 2 * time.Second, ClockError: time.Millisecond} // one machine, one clock
 	if h.Shards, err = checker.Read(ctx, db, shard.DefaultCount); err != nil {
 		return 0, err
 	}
@@ -39,7 +39,7 @@ func (r *rig) judge(ctx context.Context, m measured, noted []execution, stopped 
 	if len(violations) > 0 {
 		return 0, fmt.Errorf("the run has no result: %d violations of what must hold", len(violations))
 	}
-	return m.neverBegan(h.Shards, jobs), nil
+	return m.neverBegan(h.Shards, jobs, noted), nil
 }
 
 // names knows the jobs of a run by their numbers, and the other way round.
@@ -73,14 +73,35 @@ func effects(jobs names, all []execution) []checker.Effect {
 	return effects
 }
 
-// neverBegan counts what was to be measured and was cancelled before it could begin.
-func (m *measured) neverBegan(shards []store.Audit, jobs names) int {
-	n := 0
+// neverBegan counts what was to be measured and never began: slots that were cancelled
+// first, and times that a job was ended before.
+func (m *measured) neverBegan(shards []store.Audit, jobs names, noted []execution) (n int) {
+	began := make(map[[2]int64]bool, len(noted))
+	for _, e := range noted {
+		began[[2]int64{e.Job, e.Fire}] = true
+	}
 	for i := range shards {
 		for _, s := range shards[i].Slots {
-			if s.State == job.Cancelled && s.Attempt == 0 && m.counts(execution{Job: jobs.numbers[s.Key.UID], Fire: int64(s.Key.FireTime)}) {
+			e := execution{Job: jobs.numbers[s.Key.UID], Fire: int64(s.Key.FireTime)}
+			if s.State == job.Cancelled && m.counts(e) && !began[[2]int64{e.Job, e.Fire}] {
 				n++
 			}
+		}
+		for _, j := range shards[i].Jobs {
+			if j.Schedule.Kind == job.KindCron && j.EndedAt != 0 {
+				n += m.missed(jobs.numbers[j.UID], int64(j.EndedAt))
+			}
+		}
+	}
+	return n
+}
+
+// missed counts the seconds of the window after an instant, in which a job would have
+// fired.
+func (m *measured) missed(number, end int64) (n int) {
+	for at := m.from; at.Before(m.until); at = at.Add(time.Second) {
+		if at.UnixMicro() > end && m.counts(execution{Job: number, Fire: at.UnixMicro()}) {
+			n++
 		}
 	}
 	return n

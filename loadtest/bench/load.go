@@ -206,8 +206,11 @@ func (r *rig) deleteAll(ctx context.Context, n int) error {
 			}
 		})
 	}
-	for i := range n {
-		numbers <- i
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		select {
+		case numbers <- i:
+		case <-ctx.Done():
+		}
 	}
 	close(numbers)
 	callers.Wait()

@@ -2,14 +2,15 @@ package bench
 
 import "slices"
 
-// median is the middle one of what is taken of each report, of an even number the lower.
+// median is the middle one of what is taken of each report, of an even number the mean of
+// the middle two.
 func median(all []Report, of func(*Report) float64) float64 {
 	values := make([]float64, len(all))
 	for i := range all {
 		values[i] = of(&all[i])
 	}
 	slices.Sort(values)
-	return values[(len(values)-1)/2]
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
 
 // medianOf is nil if any report lacks the value.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -17,11 +18,13 @@ type Report struct {
 	Machine  Machine  `json:"machine"`
 	Settings Settings `json:"settings"`
 
-	What       string  `json:"what"`       // that is counted: starts or creates
-	Expected   int     `json:"expected"`   // of them
-	Executions int     `json:"executions"` // that were made
-	NeverBegan int     `json:"never_began"`
-	PerSecond  float64 `json:"per_second"`
+	What       string `json:"what"`       // that is counted: starts or creates
+	Expected   int    `json:"expected"`   // of them
+	Executions int    `json:"executions"` // that were made
+	NeverBegan int    `json:"never_began"`
+	// PerSecond are the starts in the window, of a burst those from its time to its last
+	// start, or the creates that were answered.
+	PerSecond float64 `json:"per_second"`
 	// Latency of starts is from when they were due to the first line of the handler, of
 	// creates from the call to its answer.
 	Latency Quantiles            `json:"latency_milliseconds"`
@@ -95,16 +98,24 @@ func quantiles(h *hdrhistogram.Histogram) Quantiles {
 func (r *rig) report(m measured, noted []execution, neverBegan int) (Report, error) {
 	rep := Report{Scenario: r.cfg.Scenario, Store: r.cfg.publicStore(), Machine: thisMachine(), Settings: r.cfg.settings(),
 		What: m.what, Expected: m.expected, NeverBegan: neverBegan, Facts: m.facts}
+	starts := m.expected // in the window, of whatever job: they used what was used in it
 	if m.calls != nil {
 		rep.Executions, rep.Latency = m.expected, quantiles(m.calls)
-	} else if err := rep.count(m, noted); err != nil {
-		return rep, err
+	} else {
+		first := firstStarts(noted)
+		if err := rep.count(m, first); err != nil {
+			return rep, err
+		}
+		starts = m.startsIn(first)
 	}
 	if m.reads != nil {
 		rep.kinds()["reads"] = quantiles(m.reads)
 	}
-	rep.PerSecond = float64(rep.Executions) / m.until.Sub(m.from).Seconds()
-	rep.use(m.before, m.after)
+	rep.PerSecond = float64(starts) / m.until.Sub(m.from).Seconds()
+	if m.atOnce && rep.Drained > 0 {
+		rep.PerSecond = float64(rep.Executions) / rep.Drained
+	}
+	rep.use(m.before, m.after, float64(starts))
 	if rep.Executions+neverBegan != m.expected {
 		return rep, fmt.Errorf("%d of %d executions were seen, and %d were cancelled", rep.Executions, m.expected, neverBegan)
 	}
@@ -118,30 +129,53 @@ func (rep *Report) kinds() map[string]Quantiles {
 	return rep.ByKind
 }
 
-// count takes the first attempts of what was measured: a later one is no start.
-func (rep *Report) count(m measured, noted []execution) error {
+// firstStarts returns the first attempt of each slot, in the order in which they began.
+func firstStarts(noted []execution) (first []execution) {
+	noted = slices.SortedFunc(slices.Values(noted), func(a, b execution) int { return cmp.Compare(a.Began, b.Began) })
+	seen := make(map[[2]int64]bool, len(noted))
+	for _, e := range noted {
+		key := [2]int64{e.Job, e.Fire}
+		if !seen[key] {
+			seen[key] = true
+			first = append(first, e)
+		}
+	}
+	return first
+}
+
+// startsIn counts what began in the window.
+func (m *measured) startsIn(first []execution) (n int) {
+	for _, e := range first {
+		if m.holds(e.Began) {
+			n++
+		}
+	}
+	return n
+}
+
+// count takes what was measured of the first attempts.
+func (rep *Report) count(m measured, first []execution) error {
 	total, byKind := newHistogram(), map[string]*hdrhistogram.Histogram{}
 	seconds := make([]*hdrhistogram.Histogram, int(m.until.Sub(m.from)/time.Second)+1)
 	last := m.from
-	seen := map[[2]int64]bool{}
-	for _, e := range noted {
-		key := [2]int64{e.Job, e.Fire}
-		if seen[key] || !m.counts(e) {
+	for _, e := range first {
+		if !m.counts(e) {
 			continue
 		}
-		seen[key] = true
+		rep.Executions++
 		due := e.Fire
 		if m.due != nil {
 			due = m.due(e)
 		}
 		histograms := []*hdrhistogram.Histogram{total}
 		if i := int(time.UnixMicro(due).Sub(m.from) / time.Second); i >= 0 && i < len(seconds) {
-			seconds[i] = cmp.Or(seconds[i], newHistogram())
-			histograms = append(histograms, seconds[i])
+			histograms = append(histograms, of(seconds, i))
 		}
 		if m.kind != nil {
 			kind := m.kind(e)
-			byKind[kind] = cmp.Or(byKind[kind], newHistogram())
+			if byKind[kind] == nil {
+				byKind[kind] = newHistogram()
+			}
 			histograms = append(histograms, byKind[kind])
 		}
 		for _, h := range histograms {
@@ -153,7 +187,7 @@ func (rep *Report) count(m measured, noted []execution) error {
 			last = began
 		}
 	}
-	rep.Executions, rep.Latency, rep.Drained = len(seen), quantiles(total), last.Sub(m.from).Seconds()
+	rep.Latency, rep.Drained = quantiles(total), last.Sub(m.from).Seconds()
 	for kind, h := range byKind {
 		rep.kinds()[kind] = quantiles(h)
 	}
@@ -165,13 +199,21 @@ func (rep *Report) count(m measured, noted []execution) error {
 	return nil
 }
 
-// use says what was used between two snapshots, for each execution.
-func (rep *Report) use(before, after snapshot) {
+// of returns a histogram of a list, which is made when it is first needed: each is large.
+func of(all []*hdrhistogram.Histogram, i int) *hdrhistogram.Histogram {
+	if all[i] == nil {
+		all[i] = newHistogram()
+	}
+	return all[i]
+}
+
+// use says what was used between two snapshots, for each of the n executions of that
+// time.
+func (rep *Report) use(before, after snapshot, n float64) {
 	rep.CPU, rep.Memory = map[string]float64{}, map[string]float64{}
 	for name, u := range after.programs {
 		rep.Memory[name] = float64(u.Memory) / (1 << 20)
 	}
-	n := float64(rep.Executions)
 	if n == 0 {
 		return
 	}
@@ -221,7 +263,9 @@ func Median(all []Report) Report {
 	}
 	m.Expected = count(func(r *Report) int { return r.Expected })
 	m.Executions = count(func(r *Report) int { return r.Executions })
-	m.NeverBegan = count(func(r *Report) int { return r.NeverBegan })
+	for i := range all { // one run that didn't keep up is enough
+		m.NeverBegan = max(m.NeverBegan, all[i].NeverBegan)
+	}
 	m.PerSecond = median(all, func(r *Report) float64 { return r.PerSecond })
 	m.Drained = median(all, func(r *Report) float64 { return r.Drained })
 	m.Latency = medianQuantiles(all, func(r *Report) Quantiles { return r.Latency })

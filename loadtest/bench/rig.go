@@ -37,8 +37,12 @@ type rig struct {
 	jobs       carillonv1.JobServiceClient
 	slots      carillonv1.SlotServiceClient
 
-	mu    sync.Mutex
-	acked map[string]job.UID // by resource name; guarded by mu
+	fail     context.CancelCauseFunc // ends the run
+	watchers sync.WaitGroup
+
+	mu     sync.Mutex
+	acked  map[string]job.UID        // by resource name; guarded by mu
+	ending map[*process.Process]bool // that were told to end; guarded by mu
 }
 
 const (
@@ -49,9 +53,10 @@ const (
 	connectTimeout = 2 * time.Minute
 )
 
-// start starts the database, the node and the workers, one after the other.
-func start(ctx context.Context, cfg Config, dir string) (*rig, error) {
-	r := &rig{cfg: cfg, dir: dir, acked: map[string]job.UID{}, web: newWebClient(cfg.Callers)}
+// start starts the database, the node and the workers, one after the other. A program
+// that ends by itself ends the run, by fail: nothing waits for what it owes.
+func start(ctx context.Context, cfg Config, dir string, fail context.CancelCauseFunc) (*rig, error) {
+	r := &rig{cfg: cfg, dir: dir, fail: fail, acked: map[string]job.UID{}, ending: map[*process.Process]bool{}, web: newWebClient(cfg.Callers)}
 	var err error
 	if r.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		return r, err
@@ -65,7 +70,42 @@ func start(ctx context.Context, cfg Config, dir string) (*rig, error) {
 	if err := r.connect(); err != nil {
 		return r, err
 	}
+	if err := r.mustBeEmpty(ctx); err != nil {
+		return r, err
+	}
 	return r, r.startWorker(ctx)
+}
+
+// mustBeEmpty refuses a database that holds jobs: they would run, and be judged, too.
+func (r *rig) mustBeEmpty(ctx context.Context) error {
+	resp, err := r.jobs.ListJobs(ctx, &carillonv1.ListJobsRequest{Parent: parent, PageSize: 1, ShowEnded: true})
+	if err == nil && len(resp.GetJobs()) > 0 {
+		return fmt.Errorf("the database holds jobs, such as %s: a run needs an empty one, which it fills", resp.GetJobs()[0].GetName())
+	}
+	return err
+}
+
+// watch ends the run if a process ends that was not told to.
+func (r *rig) watch(p *process.Process) {
+	r.watchers.Go(func() {
+		<-p.Ended()
+		r.mu.Lock()
+		told := r.ending[p]
+		r.mu.Unlock()
+		if !told {
+			r.fail(fmt.Errorf("the %s ended: %s; %s", p.What(), p.Ending(), r.lastWords()))
+		}
+	})
+}
+
+// end tells a process to end, and waits for it.
+func (r *rig) end(p **process.Process) error {
+	r.mu.Lock()
+	r.ending[*p] = true
+	r.mu.Unlock()
+	err := (*p).Stop()
+	*p = nil
+	return err
 }
 
 func (r *rig) startStore(ctx context.Context) (err error) {
@@ -104,6 +144,7 @@ func (r *rig) startNode(ctx context.Context, grpcAddress, httpAddress string) (e
 	if r.node, err = process.Start("node", cmd); err != nil {
 		return err
 	}
+	r.watch(r.node)
 	if err := r.await(ctx, "the node is up", r.node, banner.Found()); err != nil {
 		return err
 	}
@@ -144,6 +185,7 @@ func (r *rig) startWorker(ctx context.Context) (err error) {
 	if r.worker, err = process.Start("worker", cmd); err != nil {
 		return err
 	}
+	r.watch(r.worker)
 	want := float64(r.cfg.Workers + r.cfg.IdleWorkers)
 	return r.eventually(ctx, connectTimeout, "the workers are there", func(ctx context.Context) (bool, error) {
 		metrics, err := r.metrics(ctx)
@@ -154,7 +196,7 @@ func (r *rig) startWorker(ctx context.Context) (err error) {
 // restartNode ends the node and starts it again, at the same addresses, and returns how
 // long it took until it was ready.
 func (r *rig) restartNode(ctx context.Context) (time.Duration, error) {
-	if err := r.node.Stop(); err != nil {
+	if err := r.end(&r.node); err != nil {
 		return 0, err
 	}
 	began := time.Now()
@@ -257,10 +299,10 @@ func (r *rig) stopAll() error {
 	var errs []error
 	for _, p := range []**process.Process{&r.worker, &r.node} {
 		if *p != nil {
-			errs = append(errs, (*p).Stop())
-			*p = nil
+			errs = append(errs, r.end(p))
 		}
 	}
+	r.watchers.Wait()
 	r.web.CloseIdleConnections()
 	if r.conn != nil {
 		errs = append(errs, r.conn.Close())

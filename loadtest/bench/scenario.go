@@ -3,11 +3,13 @@ package bench
 import (
 	"context"
 	"fmt"
+	"math"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
 
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
@@ -29,6 +31,7 @@ type measured struct {
 	counts        func(execution) bool
 	due           func(execution) int64  // microseconds; nil: the fire time
 	kind          func(execution) string // nil: all are of one kind
+	atOnce        bool                   // all of it is due at the beginning of the window
 	before, after snapshot
 	calls         *hdrhistogram.Histogram // what is measured are calls, not executions
 	reads         *hdrhistogram.Histogram // calls of people beside them
@@ -97,7 +100,7 @@ func (r *rig) startProfiles(ctx context.Context, d time.Duration) (saved chan er
 		}
 	}
 	go func() {
-		err := r.save(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(d.Seconds())), filepath.Join(r.cfg.Profiles, "node.pprof"))
+		err := r.save(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(math.Ceil(d.Seconds()))), filepath.Join(r.cfg.Profiles, "node.pprof"))
 		if err == nil && r.pg != nil {
 			err = r.saveStatements(ctx, filepath.Join(r.cfg.Profiles, "statements.txt"))
 		}
@@ -123,9 +126,7 @@ func (r *rig) finish(ctx context.Context, n int) error {
 		return err
 	}
 	sleep(ctx, lastWatermark)
-	err := r.worker.Stop()
-	r.worker = nil
-	return err
+	return r.end(&r.worker)
 }
 
 // steady lets jobs fire every second, and measures after the warm-up.
@@ -160,13 +161,14 @@ func (r *rig) steadyOnce(ctx context.Context) (m measured, err error) {
 	m.from, m.until = m.from.Add(lead+r.cfg.Warmup), m.until.Add(lead+r.cfg.Warmup)
 	m.expected = r.cfg.Rate * int(r.cfg.Duration/time.Second)
 	m.counts = func(e execution) bool { return m.holds(e.Fire) }
-	creating := make(chan error, 1)
-	go func() { creating <- r.createEachSecond(ctx, m.from.Add(-r.cfg.Warmup), m.until) }()
 	r.say("%d new jobs fire in each second, once; warm-up %s", r.cfg.Rate, r.cfg.Warmup)
-	if m.before, m.after, err = r.observe(ctx, m.window); err != nil {
-		return m, err
-	}
-	if err := <-creating; err != nil {
+	group, groupCtx := errgroup.WithContext(ctx) // who fails first ends the other one
+	group.Go(func() error { return r.createEachSecond(groupCtx, m.from.Add(-r.cfg.Warmup), m.until) })
+	group.Go(func() (err error) {
+		m.before, m.after, err = r.observe(groupCtx, m.window)
+		return err
+	})
+	if err := group.Wait(); err != nil {
 		return m, err
 	}
 	return m, r.finish(ctx, 0)
@@ -203,7 +205,7 @@ func (r *rig) burst(ctx context.Context) (m measured, err error) {
 	if time.Until(at) < 2*time.Second {
 		return m, fmt.Errorf("%d jobs could not be created well before they are due: raise --warmup", r.cfg.Burst)
 	}
-	m.what, m.window, m.expected = "starts", window{at, at.Add(r.cfg.Duration)}, r.cfg.Burst
+	m.what, m.window, m.expected, m.atOnce = "starts", window{at, at.Add(r.cfg.Duration)}, r.cfg.Burst, true
 	m.counts = func(e execution) bool { return e.Job >= int64(r.cfg.Rate) }
 	if m.before, m.after, err = r.observe(ctx, m.window); err != nil {
 		return m, err
@@ -270,15 +272,12 @@ func (r *rig) immediate(ctx context.Context) (m measured, err error) {
 		called[n] = due.UnixMicro()
 		failed.add(r.create(ctx, n, immediately()))
 	}
-	open(ctx, r.cfg.Rate, r.cfg.Warmup, create)
-	from := time.Now()
+	from := time.Now().Add(r.cfg.Warmup)
 	m.what, m.window, m.expected = "starts", window{from, from.Add(r.cfg.Duration)}, len(called)-warm
 	m.counts = func(e execution) bool { return e.Job >= int64(warm) }
 	m.due = func(e execution) int64 { return called[e.Job] }
 	var load sync.WaitGroup
-	load.Go(func() {
-		open(ctx, r.cfg.Rate, r.cfg.Duration, func(n int, due time.Time) { create(warm+n, due) })
-	})
+	load.Go(func() { open(ctx, r.cfg.Rate, r.cfg.Warmup+r.cfg.Duration, create) })
 	m.before, m.after, err = r.observe(ctx, m.window)
 	load.Wait()
 	failed.add(err)
@@ -314,6 +313,7 @@ func (r *rig) mixed(ctx context.Context) (m measured, err error) {
 	l.start(ctx, &load, quarter)
 	sleep(ctx, lead+r.cfg.Warmup)
 	m.window, m.what = r.nextWindow(), "starts"
+	l.measure(m.window)
 	m.before, m.after, err = r.observe(ctx, m.window)
 	load.Wait()
 	l.failed.add(err)
@@ -340,7 +340,14 @@ type mixedLoad struct {
 	fires  []int64 // when each once-job fires; likewise
 	failed errorList
 	mu     sync.Mutex
+	window window                  // in which reads count; guarded by mu
 	reads  *hdrhistogram.Histogram // guarded by mu
+}
+
+func (l *mixedLoad) measure(w window) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.window = w
 }
 
 func kindOf(e execution) string {
@@ -397,7 +404,11 @@ func (l *mixedLoad) read(ctx context.Context, n int, due time.Time) (err error) 
 	if err != nil {
 		return err
 	}
+	took := time.Since(due)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.reads.RecordValue(time.Since(due).Microseconds())
+	if !l.window.holds(due.UnixMicro()) {
+		return nil
+	}
+	return l.reads.RecordValue(took.Microseconds())
 }

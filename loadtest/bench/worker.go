@@ -67,9 +67,9 @@ var errFails = errors.New("this attempt fails, as it should")
 // ServeWorkers runs workers until ctx ends, and then writes what they noted to a file.
 func ServeWorkers(ctx context.Context, cfg WorkerConfig) (err error) {
 	if cfg.Profile != "" {
-		stop, err := startProfile(cfg.Profile)
-		if err != nil {
-			return err
+		stop, profileErr := startProfile(cfg.Profile)
+		if profileErr != nil {
+			return profileErr
 		}
 		defer func() { err = errors.Join(err, stop()) }()
 	}

@@ -47,10 +47,15 @@ var Measured = Costs{
 
 const (
 	attemptBytes = 200       // of an attempt that failed
+	onceWrites   = 2         // of a job that fires once: its insert, and its end a day later
 	rangeBytes   = 512 << 20 // of a range of CockroachDB, as it is set at first
-	// maxWaiting is how many slots that wait for one handler a shard keeps in memory; the
-	// others wait in the database.
-	maxWaiting = 10_000
+	// maxWaiting is how many slots that wait for one handler and priority a shard keeps in
+	// memory; the others wait in the database.
+	maxWaiting = 5_000
+	// onceWindow and maxOnce are how far ahead, and how many, jobs of one fire time are in
+	// a shard's memory.
+	onceWindow = 15 * time.Minute
+	maxOnce    = 100_000
 	day        = 24 * time.Hour
 )
 
@@ -128,10 +133,10 @@ func Estimate(l Load, c Costs) Plan {
 	// An attempt that fails is a row of its own, an update of the slot, and its next claim.
 	retries := l.Failing / (1 - l.Failing)
 	p := Plan{
-		RowWrites: l.Rate * (2 + 3*retries + l.OnceShare), WALBytes: l.Rate * (c.WALBytes + l.Result + l.OnceShare*(c.JobBytes+l.Payload)) * (1 + retries),
+		RowWrites: l.Rate * (2 + 3*retries + onceWrites*l.OnceShare), WALBytes: l.Rate * ((c.WALBytes+l.Result)*(1+retries) + l.OnceShare*(c.JobBytes+l.Payload)),
 		NodeCores: l.Rate * (1 + retries) * c.NodeCPU / 1000, WorkerCores: l.Rate * (1 + retries) * c.WorkerCPU / 1000, DatabaseCores: l.Rate * (1 + retries) * c.DatabaseCPU / 1000,
 		Speed: nodes * c.Speed, SlotsPerDay: l.Rate * day.Seconds(), SlotsKept: l.Rate * l.Retention.Seconds(),
-		ShardRate: l.Rate / shards, Deletes: l.Rate * (1 + l.OnceShare),
+		ShardRate: l.Rate / shards, Deletes: l.Rate * (1 + retries + l.OnceShare),
 	}
 	p.Spare = p.Speed - l.Rate*(1+retries)
 	p.ShardSlots = p.SlotsKept / shards
@@ -139,16 +144,17 @@ func Estimate(l Load, c Costs) Plan {
 	p.DataBytes = p.SlotsKept*(c.SlotBytes+l.Result+retries*attemptBytes) + p.JobsKept*(c.JobBytes+l.Payload)
 	p.ReplicaBytes = p.DataBytes * float64(l.Replicas)
 	p.Ranges = math.Ceil(p.DataBytes / rangeBytes)
-	p.JobMemory = l.Recurring / nodes * (c.JobMemory + l.Payload)
+	once := min(l.Rate*l.OnceShare*onceWindow.Seconds(), maxOnce*shards)
+	p.JobMemory = (l.Recurring + once) / nodes * (c.JobMemory + l.Payload)
 	p.LoadSeconds = l.Recurring / nodes / c.LoadRate
 	p.MovedShards = math.Ceil(shards / nodes)
 	p.BurstDepth = l.Burst
 	p.BurstMemory = math.Min(l.Burst/nodes, maxWaiting*math.Ceil(shards/nodes)) * (c.SlotMemory + l.Payload)
-	p.BurstDrain = drain(l.Burst, p.Spare)
-	p.BurstDrainFewer = drain(l.Burst, p.Spare-c.Speed)
+	p.BurstDrain = drain(l.Burst*(1+retries), p.Spare)
+	p.BurstDrainFewer = drain(l.Burst*(1+retries), p.Spare-c.Speed)
 	p.OutageOwed = l.Rate * l.Outage.Seconds()
 	p.OutageBytes = p.OutageOwed * c.SlotBytes
-	p.OutageDrain = drain(p.OutageOwed, p.Spare)
+	p.OutageDrain = drain(p.OutageOwed*(1+retries), p.Spare)
 	return p
 }
 

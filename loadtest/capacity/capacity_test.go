@@ -52,11 +52,29 @@ func TestOnceJobsAndFailures(t *testing.T) {
 	l := design
 	l.Recurring, l.OnceShare, l.Failing, l.Payload = 0, 0.5, 0.2, 1000
 	p := capacity.Estimate(l, costs)
-	if p.RowWrites != 10_000*(2+3*0.25+0.5) || p.JobsKept != p.SlotsKept/2 || p.Deletes != 15_000 || p.Spare != 30_000-12_500 {
+	if p.RowWrites != 10_000*(2+3*0.25+2*0.5) || p.JobsKept != p.SlotsKept/2 || p.Deletes != 17_500 || p.Spare != 30_000-12_500 {
 		t.Errorf("%+v", p)
+	}
+	if want := 10_000 * 0.5 * 900 / 4 * (800 + 1000.0); p.JobMemory != want {
+		t.Errorf("memory for jobs %v, want %v", p.JobMemory, want)
+	}
+	if want := drainOf(100_000*1.25, p.Spare); math.Abs(float64(p.BurstDrain)-want) > 1e-9 {
+		t.Errorf("burst %v, want %v", float64(p.BurstDrain), want)
 	}
 	if want := p.SlotsKept*(400+0.25*200) + p.JobsKept*1500; math.Abs(p.DataBytes-want) > 1 {
 		t.Errorf("data %v, want %v", p.DataBytes, want)
+	}
+}
+
+func drainOf(waiting, spare float64) float64 { return waiting / spare }
+
+// No more waits in memory than the shards of a node may hold there, and no more jobs.
+func TestMemoryIsBounded(t *testing.T) {
+	l := design
+	l.Burst, l.OnceShare, l.Rate, l.Recurring = 1e9, 1, 1e6, 0
+	p := capacity.Estimate(l, costs)
+	if p.BurstMemory != 16*5000*300 || p.JobMemory != 16*100_000*800 {
+		t.Errorf("burst %v, jobs %v", p.BurstMemory, p.JobMemory)
 	}
 }
 

@@ -84,8 +84,8 @@ type DB struct {
 
 	lockTimeout time.Duration
 
-	looking sync.Mutex
-	looked  time.Time // at the statistics; guarded by looking
+	looking   sync.Mutex
+	lookAgain time.Time // at the statistics; guarded by looking
 }
 
 var _ store.Store = (*DB)(nil)

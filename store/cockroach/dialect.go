@@ -29,9 +29,8 @@ type dialect struct {
 	// unblock ends the sessions of ours that hold up another one, $1, for $2
 	// milliseconds, longer than any commit takes; empty where urgent does it.
 	unblock string
-	// doubtful lists the tables that are thought to be all but empty, though they have many
-	// pages, and that were changed more than $1 times since; analyze and the table's name
-	// makes their statistics anew. Empty where the database looks after that.
+	// doubtful lists the tables that are thought to be all but empty and hold more than $1
+	// rows; analyze and the table's name makes their statistics anew. Empty where the database looks after that.
 	doubtful, analyze string
 	// split makes ranges of a table, one for each shard, so that the load of a new
 	// cluster is spread from the first minute on. Splitting twice changes nothing.
@@ -66,7 +65,7 @@ func postgres(version int) dialect {
 			WHERE c.oid IN ('jobs'::REGCLASS, 'slots'::REGCLASS, 'attempts'::REGCLASS, 'backlog'::REGCLASS, 'dead_letters'::REGCLASS, 'events'::REGCLASS,
 				'requests'::REGCLASS, 'inbox'::REGCLASS)
 			AND c.reltuples >= 0 AND c.relpages > 0 AND pg_relation_size(c.oid) > 8 * 8192
-			AND c.reltuples / c.relpages * pg_relation_size(c.oid) / 8192 < 1000 AND t.n_mod_since_analyze > $1`,
+			AND c.reltuples / c.relpages * pg_relation_size(c.oid) / 8192 < 1000 AND t.n_live_tup > $1`,
 		analyze: `ANALYZE (SKIP_LOCKED) `,
 		unblock: `SELECT count(pg_terminate_backend(a.pid)) FROM unnest(pg_blocking_pids($1)) AS b (pid) JOIN pg_stat_activity a ON a.pid = b.pid
 			WHERE a.application_name = '` + applicationName + `' AND a.usename = current_user AND a.xact_start < clock_timestamp() - $2 * interval '1 millisecond'`,

@@ -39,8 +39,5 @@ func DialectOf(answer string) (name string, version int, err error) {
 	return d.name, d.version, err
 }
 
-// RefreshStatistics does what a commit does now and then.
-func (db *DB) RefreshStatistics(ctx context.Context) { db.refreshStatistics(ctx) }
-
 // DoubtfulTables is a statement that only PostgreSQL gets.
 func DoubtfulTables() string { return postgres(minPostgres).doubtful }

@@ -303,7 +303,7 @@ func endedJobs[T any](ctx context.Context, db *DB, p shard.Proof, scan func(stor
 // Submit implements store.Inbox. The jobs are inserted in the order of their keys,
 // so that two callers lock their rows in the same order.
 func (db *DB) Submit(ctx context.Context, jobs []job.Job) (existing []*job.Job, stored bool, err error) {
-	order := numbers(len(jobs)) // two batches lock their rows in the same order
+	order := numbers(len(jobs))
 	slices.SortFunc(order, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(jobs[a].Shard, jobs[b].Shard), cmp.Compare(jobs[a].Name, jobs[b].Name))
 	})

@@ -512,8 +512,9 @@ func (x *BatchCreateJobsResponse) GetJobs() []*Job {
 	return nil
 }
 
-// A message to StreamCreateJobs: one create. At most 1,000 are under way at a time;
-// then the server reads on when one of them is answered.
+// A message to StreamCreateJobs: one create. At most 1,000 and 16 MiB are under way at
+// a time; then the server reads on when one of them is answered, so answers must be
+// read. A message that can't be read, and a server that stops, end the stream.
 type StreamCreateJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The create, as in CreateJob.
