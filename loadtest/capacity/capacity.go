@@ -41,8 +41,8 @@ type Costs struct {
 
 // Measured are the costs on the machine of docs/performance.md, on PostgreSQL.
 var Measured = Costs{
-	SlotBytes: 520, JobBytes: 800, WALBytes: 720, NodeCPU: 0.019, WorkerCPU: 0.018, DatabaseCPU: 0.017,
-	Speed: 12_000, JobMemory: 1200, SlotMemory: 600, LoadRate: 100_000,
+	SlotBytes: 480, JobBytes: 760, WALBytes: 610, NodeCPU: 0.018, WorkerCPU: 0.018, DatabaseCPU: 0.017,
+	Speed: 20_000, JobMemory: 1450, SlotMemory: 1500, LoadRate: 150_000,
 }
 
 const (
