@@ -31,6 +31,7 @@ test: ## Run all tests; those of concurrent packages with the race detector. Ins
 	$(GO) test -json -timeout 10m $$($(GO) list ./... | grep -v -F -x -f <($(GO) list $(RACE))) | $(BIN)/testgate
 	$(GO) test -json -timeout 10m -race $(RACE) | $(BIN)/testgate
 	cd loadtest/k6 && $(GO) test -json -timeout 10m -race . | ../../$(BIN)/testgate
+	cd loadtest/wheelbench && $(GO) test -json -timeout 10m . | ../../$(BIN)/testgate
 
 .PHONY: check
 check: $(TOOLS)/stamp ## Check what tests don't: fresh generated files, lint, format, vet, breaking changes.
@@ -47,6 +48,7 @@ check: $(TOOLS)/stamp ## Check what tests don't: fresh generated files, lint, fo
 	cd store/cockroach/parsecheck && $(GO) vet . && $(GO) test . && $(GO) mod tidy -diff
 	cd loadtest/ghz/tool && $(GO) mod tidy -diff
 	cd loadtest/k6 && $(GO) vet . && ../../$(TOOLS)/staticcheck . && $(GO) mod tidy -diff
+	cd loadtest/wheelbench && $(GO) vet . && ../../$(TOOLS)/staticcheck . && $(GO) mod tidy -diff
 
 .PHONY: generate
 generate: $(TOOLS)/stamp ## Generate the Go code and the OpenAPI file of the API.
@@ -55,6 +57,11 @@ generate: $(TOOLS)/stamp ## Generate the Go code and the OpenAPI file of the API
 .PHONY: bench
 bench: ## Run the benchmarks of the hot rooms.
 	$(GO) test -run '^$$' -bench . -benchmem ./engine/wheel ./job/schedule ./engine/core ./controlplane ./store/...
+
+.PHONY: bench-wheel
+bench-wheel: ## Compare the timing wheel with a heap, a B-tree and the runtime's timers (COUNTS=10000,1000000,10000000).
+	cd loadtest/wheelbench && $(GO) run . -counts $(COUNTS)
+COUNTS ?= 10000,1000000,10000000
 
 .PHONY: bench-store
 bench-store: ## Measure the fire path and the tables that were not chosen, with 20 million slots (STORE_FLAGS=).

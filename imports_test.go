@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -119,6 +120,9 @@ func sources(t *testing.T) map[string][]string {
 		}
 		if d.IsDir() && (strings.HasPrefix(name, ".") && name != "." || name == "tools" || name == "bin") {
 			return fs.SkipDir
+		}
+		if _, err := os.Stat(filepath.Join(name, "go.mod")); d.IsDir() && name != "." && err == nil {
+			return fs.SkipDir // a module of its own
 		}
 		if d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return nil
