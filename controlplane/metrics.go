@@ -67,7 +67,7 @@ func NewMetrics() *Metrics {
 		fencesLost:  counter("carillon_fences_lost_total", "Shards that another owner took while this node still had them."),
 		shardsOwned: prometheus.NewGauge(prometheus.GaugeOpts{Name: "carillon_shards_owned", Help: "Shards that this node drives."}),
 		requestsHandled: counterVec("carillon_rpcs_total",
-			"Calls of the API, by method and code.", "method", "code"),
+			"Calls of the API, and each create of a stream of them, by method and code.", "method", "code"),
 	}
 	m.Registry.MustRegister(m.slotsMade, m.slotsFinished, m.attemptsEnded, m.startLateness, m.resultsRefused, m.leasesExpired,
 		m.commits, m.commitsFailed, m.commitSeconds, m.commitRows, m.statements, m.fencesLost, m.shardsOwned, m.requestsHandled,

@@ -76,10 +76,11 @@ func checkResult(t *testing.T, file string, expected int) {
 	if r.Latency["p50"] <= 0 || r.Latency["max"] < r.Latency["p99"] {
 		t.Errorf("latency %v", r.Latency)
 	}
-	if r.CPU["node"]+r.CPU["worker"] <= 0 || *r.Database["rows"] <= 0 || *r.Database["statements"] <= 0 {
+	if len(r.CPU) < 2 || *r.Database["rows"] <= 0 || *r.Database["statements"] <= 0 {
 		t.Errorf("CPU %v, rows %v, statements %v", r.CPU, *r.Database["rows"], *r.Database["statements"])
 	}
-	if r.Store == "postgres" && (r.CPU["postgres"] <= 0 || r.Database["wal_bytes"] == nil || *r.Database["wal_bytes"] <= 0) {
+	_, known := r.CPU["postgres"] // which may have used less than the clock's tick
+	if r.Store == "postgres" && (!known || r.Database["wal_bytes"] == nil || *r.Database["wal_bytes"] <= 0) {
 		t.Errorf("PostgreSQL used %v, %v", r.CPU, r.Database)
 	}
 }

@@ -117,14 +117,11 @@ func Run(ctx context.Context, cfg Config) (_ Report, err error) {
 	r, err := start(ctx, cfg, dir, fail)
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err != nil {
-		return Report{}, errors.Join(err, r.stopAll())
+		return Report{}, errors.Join(cause(ctx, err), r.stopAll())
 	}
 	m, err := Scenarios[cfg.Scenario].run(r, ctx)
 	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx) // whatever it did to a call
-		}
-		return Report{}, errors.Join(err, r.stopAll())
+		return Report{}, errors.Join(cause(ctx, err), r.stopAll())
 	}
 	stopped := job.At(time.Now())
 	if err := r.stopAll(); err != nil {
@@ -139,6 +136,18 @@ func Run(ctx context.Context, cfg Config) (_ Report, err error) {
 		return Report{}, err
 	}
 	return r.report(m, noted, cancelled)
+}
+
+// deathTimeout is how much later than its callers we hear of a program's end.
+const deathTimeout = time.Second
+
+// cause is why a run failed: that a program ended, if one did, whatever that did to a call.
+func cause(ctx context.Context, err error) error {
+	sleep(ctx, deathTimeout)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // RunMany measures a scenario several times, and returns the medians, which hold the

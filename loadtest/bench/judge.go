@@ -19,8 +19,10 @@ func (r *rig) judge(ctx context.Context, m measured, noted []execution, stopped 
 	if err != nil {
 		return 0, err
 	}
-	defer db.Close()                                                                         // it was only read
-	h := checker.History{Now: stopped, Young: 2 * time.Second, ClockError: time.Millisecond} // one machine, one clock
+	defer db.Close() // it was only read
+
+	// One machine, one clock.
+	h := checker.History{Now: stopped, Young: 2 * time.Second, ClockError: time.Millisecond}
 	if h.Shards, err = checker.Read(ctx, db, shard.DefaultCount); err != nil {
 		return 0, err
 	}

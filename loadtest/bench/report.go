@@ -117,7 +117,7 @@ func (r *rig) report(m measured, noted []execution, neverBegan int) (Report, err
 	}
 	rep.use(m.before, m.after, float64(starts))
 	if rep.Executions+neverBegan != m.expected {
-		return rep, fmt.Errorf("%d of %d executions were seen, and %d were cancelled", rep.Executions, m.expected, neverBegan)
+		return rep, fmt.Errorf("%d of %d executions were seen, and %d never began", rep.Executions, m.expected, neverBegan)
 	}
 	return rep, nil
 }

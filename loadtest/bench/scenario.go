@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -45,29 +46,32 @@ func (w window) holds(micros int64) bool {
 	return micros >= w.from.UnixMicro() && micros < w.until.UnixMicro()
 }
 
-// nextWindow begins at the next whole second.
+// ahead is how long before the ends of a window it is looked at what was used: much
+// begins at each whole second, and a look at that time might come too late for it.
+const ahead = 200 * time.Millisecond
+
+// nextWindow begins at the next whole second that isn't too near.
 func (r *rig) nextWindow() window {
-	from := time.Now().Truncate(time.Second).Add(time.Second)
+	from := time.Now().Add(2 * ahead).Truncate(time.Second).Add(time.Second)
 	return window{from, from.Add(r.cfg.Duration)}
 }
 
-// observe waits for the end of a window, and reads what was used in it.
+// observe waits for the end of a window, a little less, and reads what was used in it.
 func (r *rig) observe(ctx context.Context, w window) (before, after snapshot, err error) {
-	sleep(ctx, time.Until(w.from))
+	sleep(ctx, time.Until(w.from.Add(-ahead)))
 	if before, err = r.snapshot(ctx); err != nil {
 		return before, after, err
 	}
-	saved, err := r.startProfiles(ctx, time.Until(w.until))
+	end := w.until.Add(-ahead)
+	saved, err := r.startProfiles(ctx, time.Until(end))
 	if err != nil {
 		return before, after, err
 	}
-	for ctx.Err() == nil && time.Until(w.until) > 0 {
-		sleep(ctx, min(5*time.Second, time.Until(w.until)))
-		if err := r.progress(ctx, w, before); err != nil {
-			return before, after, err
-		}
+	for err == nil && ctx.Err() == nil && time.Until(end) > 0 {
+		sleep(ctx, min(5*time.Second, time.Until(end)))
+		err = r.progress(ctx, w, before)
 	}
-	if err := <-saved; err != nil {
+	if err = errors.Join(err, <-saved); err != nil { // whatever failed: nobody goes on with the profiles
 		return before, after, err
 	}
 	if after, err = r.snapshot(ctx); err != nil {

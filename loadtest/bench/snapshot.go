@@ -45,7 +45,7 @@ func (r *rig) snapshot(ctx context.Context) (s snapshot, err error) {
 		return s, err
 	}
 	if r.pg != nil {
-		s.wal, err = readWAL(ctx, r.address)
+		s.wal, err = r.readWAL(ctx)
 	}
 	return s, err
 }
@@ -79,16 +79,12 @@ func readMetrics(text io.Reader) (map[string]float64, error) {
 	return sums, lines.Err()
 }
 
-func readWAL(ctx context.Context, url string) (*wal, error) {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close(ctx) // it has told what it had to tell
+func (r *rig) readWAL(ctx context.Context) (*wal, error) {
 	w := &wal{}
-	err = conn.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::INT8, coalesce(sum(n_tup_upd), 0)::INT8, coalesce(sum(n_tup_hot_upd), 0)::INT8
-		FROM pg_stat_user_tables`).Scan(&w.bytes, &w.updates, &w.hot)
-	return w, err
+	return w, r.onDatabase(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::INT8, coalesce(sum(n_tup_upd), 0)::INT8, coalesce(sum(n_tup_hot_upd), 0)::INT8
+			FROM pg_stat_user_tables`).Scan(&w.bytes, &w.updates, &w.hot)
+	})
 }
 
 // statementSettings let the server count what each statement costs, for profiles.
