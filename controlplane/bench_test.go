@@ -52,7 +52,7 @@ func BenchmarkStream(b *testing.B) {
 			messages := make([]core.Message, size)
 			for i := range messages {
 				messages[i] = core.Assign{Token: core.Token{Shard: 1, Key: job.SlotKey{FireTime: job.AtSecond(1_800_000_000), UID: job.UID{1, byte(i)}}, Attempt: 1, Epoch: 7},
-					Job: &job.Job{UID: job.UID{1}, Namespace: "default", Name: fmt.Sprint("job-", i), Handler: "invoices.send", Params: []byte(`{"tenant":"acme","n":12345}`), Timeout: time.Minute}}
+					Work: core.Work{Namespace: "default", Name: fmt.Sprint("job-", i), Handler: "invoices.send", Params: `{"tenant":"acme","n":12345}`, Timeout: time.Minute}}
 			}
 			b.ReportAllocs()
 			items := 0

@@ -21,7 +21,7 @@ func timestamp(i job.Instant) *timestamppb.Timestamp {
 }
 
 // document maps a JSON document; an empty one is not set.
-func document(b []byte) *carillonv1.Json {
+func document[T []byte | string](b T) *carillonv1.Json {
 	if len(b) == 0 {
 		return nil
 	}

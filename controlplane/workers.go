@@ -387,7 +387,7 @@ func addMessage(resp *carillonv1.ConnectResponse, m core.Message) int {
 	switch m := m.(type) {
 	case core.Assign:
 		resp.Assignments = append(resp.Assignments, assignment(m))
-		return overhead + len(m.Job.Params) + len(m.Job.Name) + len(m.Job.Handler)
+		return overhead + len(m.Work.Params) + len(m.Work.Name) + len(m.Work.Handler)
 	case core.Ack:
 		ack := &carillonv1.ResultAck{Token: tokenMessage(m.Token), Verdict: carillonv1.ResultVerdict_RESULT_VERDICT_STALE, Message: m.Why}
 		if m.Accepted {
@@ -407,9 +407,10 @@ func addMessage(resp *carillonv1.ConnectResponse, m core.Message) int {
 }
 
 func assignment(m core.Assign) *carillonv1.Assignment {
+	of := job.Job{Namespace: m.Work.Namespace, Name: m.Work.Name}
 	return &carillonv1.Assignment{
-		Token: tokenMessage(m.Token), Slot: m.Job.SlotName(m.Token.Key.FireTime), Handler: m.Job.Handler, Params: document(m.Job.Params),
-		Trigger: carillonv1.SlotTrigger(m.Trigger), FireTime: timestamp(m.Token.Key.FireTime), Timeout: durationpb.New(m.Job.Timeout),
-		MaxAttempts: m.Job.Retry.MaxAttempts, Failures: m.Failures,
+		Token: tokenMessage(m.Token), Slot: of.SlotName(m.Token.Key.FireTime), Handler: m.Work.Handler, Params: document(m.Work.Params),
+		Trigger: carillonv1.SlotTrigger(m.Trigger), FireTime: timestamp(m.Token.Key.FireTime), Timeout: durationpb.New(m.Work.Timeout),
+		MaxAttempts: m.Work.MaxAttempts, Failures: m.Failures,
 	}
 }

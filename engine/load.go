@@ -275,6 +275,9 @@ func (l *loop) readEvent(ctx context.Context, j readJob) (core.Event, error) {
 	case core.ReadDoneJobs:
 		jobs, err := st.DoneJobs(ctx, j.proof, r.Ended)
 		return core.DoneJobsLoaded{Read: r, Jobs: jobs}, err
+	case core.ReadSpent:
+		slots, err := st.Waiting(ctx, j.proof, store.BacklogQuery{UID: r.UID, Limit: r.Limit})
+		return core.SpentLoaded{Read: r, Waits: len(slots) > 0}, err
 	case core.ReadOldest:
 		oldest, err := st.Oldest(ctx, j.proof, r.Oldest)
 		return core.OldestLoaded{Read: r, Oldest: oldest}, err

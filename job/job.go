@@ -29,7 +29,8 @@ const (
 // Recurring reports whether a schedule of kind k fires more than once.
 func (k Kind) Recurring() bool { return k == KindCron || k == KindInterval }
 
-// Schedule says when a job fires. Which fields count depends on Kind.
+// Schedule says when a job fires. Which fields count depends on Kind. Two equal
+// schedules fire equally.
 type Schedule struct {
 	Kind    Kind          `json:"kind"`
 	At      Instant       `json:"at,omitempty"`      // KindOnce
@@ -37,13 +38,25 @@ type Schedule struct {
 	Every   time.Duration `json:"every,omitempty"`   // KindInterval
 	Anchor  Instant       `json:"anchor,omitempty"`  // KindInterval, whole seconds
 	Dialect int           `json:"dialect,omitempty"` // the expander's version, for the recurring kinds
+
+	// What a recurring schedule may add. Zero: nothing.
+	Start          Instant       `json:"start,omitempty"`     // it fires at no earlier instant; whole seconds
+	End            Instant       `json:"end,omitempty"`       // it fires at no later instant; whole seconds
+	MaxOccurrences int64         `json:"max,omitempty"`       // how often it fires, those that a calendar excludes not counted
+	Spread         time.Duration `json:"spread,omitempty"`    // Offset was chosen out of it
+	Offset         time.Duration `json:"offset,omitempty"`    // every fire time is moved by it; whole seconds
+	Calendars      string        `json:"calendars,omitempty"` // what schedule.ParseExclusions reads: the calendars by value
 }
 
-// Recurrence expands a recurring schedule. It fails for a schedule that this
-// version can't read, such as one that was damaged in the database.
+// MaxOccurrencesLimit is the largest MaxOccurrences: every second for a century has fewer.
+const MaxOccurrencesLimit = 1e10
+
+// Recurrence expands the cron expression or the interval of a recurring schedule. It
+// fails for a schedule that this version can't read, such as one that was damaged in
+// the database.
 func (s Schedule) Recurrence() (schedule.Recurrence, error) {
 	switch {
-	case s.Kind.Recurring() && s.Dialect != schedule.DialectVersion:
+	case s.Kind.Recurring() && (s.Dialect < 1 || s.Dialect > schedule.DialectVersion):
 		return nil, fmt.Errorf("schedule dialect %d is not known", s.Dialect)
 	case s.Kind == KindCron:
 		return schedule.ParseCron(s.Cron)
@@ -51,6 +64,47 @@ func (s Schedule) Recurrence() (schedule.Recurrence, error) {
 		return schedule.NewInterval(s.Every, s.Anchor.Seconds())
 	}
 	return nil, fmt.Errorf("a schedule of kind %d does not recur", s.Kind)
+}
+
+// Plan expands a recurring schedule that counts after an instant, with all that it
+// adds to its recurrence. It fails as Recurrence does.
+func (s Schedule) Plan(after Instant) (schedule.Plan, error) {
+	r, err := s.Recurrence()
+	if err != nil {
+		return schedule.Plan{}, err
+	}
+	return s.plan(r, after)
+}
+
+func (s Schedule) plan(r schedule.Recurrence, after Instant) (p schedule.Plan, err error) {
+	p = schedule.Always(r)
+	p.Offset, p.Spread = int64(s.Offset/time.Second), int64(s.Spread/time.Second)
+	if s.Start != 0 {
+		p.From = max(p.From, s.Start.Seconds())
+	}
+	if s.End != 0 {
+		p.To = min(p.To, s.End.Seconds())
+	}
+	if p.Except, err = schedule.ParseExclusions(s.Calendars); err != nil {
+		return p, err
+	}
+	if s.MaxOccurrences > 0 {
+		p = p.Limit(after.Seconds(), s.MaxOccurrences)
+	}
+	return p, nil
+}
+
+// NeedsDialect returns the version of the expander that s needs: one that knows less
+// must not fire it.
+func (s Schedule) NeedsDialect() int {
+	plain := Schedule{Kind: s.Kind, At: s.At, Cron: s.Cron, Every: s.Every, Anchor: s.Anchor, Dialect: s.Dialect}
+	switch {
+	case !s.Kind.Recurring():
+		return 0
+	case s == plain:
+		return 1
+	}
+	return schedule.DialectVersion
 }
 
 // Job is the durable intent to run a handler by a schedule.
@@ -72,6 +126,17 @@ type Job struct {
 	RequestHash   string
 	Labels        map[string]string // nil if there are none
 	Quarantine    string            // why the job was set aside, or empty
+}
+
+// Plan expands the schedule of a recurring job.
+func (j *Job) Plan() (schedule.Plan, error) { return j.Schedule.Plan(j.EffectiveFrom) }
+
+// ChooseOffset moves the fire times of j inside of its schedule's spread, by its name:
+// a job that replaces another one stays where that was.
+func (j *Job) ChooseOffset() {
+	if j.Schedule.Spread > 0 {
+		j.Schedule.Offset = schedule.SpreadOffset(j.Schedule.Spread, j.Namespace+"/"+j.Name)
+	}
 }
 
 // ResourceName returns namespaces/{namespace}/jobs/{job}.

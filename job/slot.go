@@ -91,6 +91,10 @@ func (o Outcome) String() string {
 	return outcomeNames[o]
 }
 
+// CodeExcluded is the error code of a slot that was skipped because a calendar of its
+// job excludes it. The text names the calendar.
+const CodeExcluded = "excluded"
+
 // CountsAsFailure reports whether o uses up the retry budget.
 func (o Outcome) CountsAsFailure() bool {
 	return o == OutcomeFailed || o == OutcomeTimedOut || o == OutcomeLeaseLost

@@ -11,6 +11,7 @@ import (
 // createState is a create on its way to the database.
 type createState struct {
 	tag   uint64
+	row   job.Job // as it is to be stored
 	job   *jobState
 	slots []*slotState // made with it
 	fires job.Instant  // of an immediate job
@@ -28,16 +29,14 @@ func (e Create) apply(s *Shard) {
 		s.outbox = append(s.outbox, Reply{Tag: e.Tag, Err: errBusy})
 		return
 	}
-	c := &createState{tag: e.Tag, job: &jobState{Job: e.Job, held: true}}
 	if e.Job.Schedule.Kind.Recurring() {
-		r, err := e.Job.Schedule.Recurrence()
-		if err != nil {
+		if _, err := e.Job.Plan(); err != nil {
 			s.outbox = append(s.outbox, Reply{Tag: e.Tag, Err: err})
 			return
 		}
-		c.job.recurrence = r
 	}
-	c.job.CreatedAt = s.now
+	c := &createState{tag: e.Tag, row: e.Job}
+	c.row.CreatedAt = s.now
 	if e.Job.Schedule.Kind == job.KindImmediate {
 		c.fires = s.unique()
 	}
@@ -59,18 +58,25 @@ func (s *Shard) writeCreates(b *Batch, room int) {
 }
 
 func (s *Shard) writeCreate(b *Batch, c *createState) {
-	j := c.job
-	j.EffectiveFrom = max(s.firedTo, s.watermark, s.lastEnd)
-	j.ref = s.refs.add(j)
-	s.jobs[j.UID] = j
-	switch {
-	case j.Schedule.Kind == job.KindImmediate:
-		j.EffectiveFrom = min(j.EffectiveFrom, c.fires-1)
-		c.slots = append(c.slots, s.make(j, job.SlotKey{FireTime: c.fires, UID: j.UID}, job.TriggerImmediate))
-	case j.Schedule.Kind == job.KindOnce && j.Schedule.At <= j.EffectiveFrom:
-		c.slots = append(c.slots, s.make(j, job.SlotKey{FireTime: j.Schedule.At, UID: j.UID}, job.TriggerSchedule))
+	kind, at := c.row.Schedule.Kind, c.row.Schedule.At
+	c.row.EffectiveFrom = max(s.firedTo, s.watermark, s.lastEnd)
+	if kind == job.KindImmediate {
+		c.row.EffectiveFrom = min(c.row.EffectiveFrom, c.fires-1)
 	}
-	row := store.Create{Job: j.Job}
+	j, err := newState(&c.row)
+	if err != nil {
+		b.after = append(b.after, Reply{Tag: c.tag, Err: err})
+		return
+	}
+	c.job, j.held = j, true
+	s.jobs.add(j)
+	switch {
+	case kind == job.KindImmediate:
+		c.slots = append(c.slots, s.make(j, job.SlotKey{FireTime: c.fires, UID: j.uid}, job.TriggerImmediate))
+	case kind == job.KindOnce && at <= j.effectiveFrom:
+		c.slots = append(c.slots, s.make(j, job.SlotKey{FireTime: at, UID: j.uid}, job.TriggerSchedule))
+	}
+	row := store.Create{Job: c.row}
 	for _, slot := range c.slots {
 		row.Slots = append(row.Slots, slot.row)
 		s.forgetDirty(slot)
@@ -84,8 +90,8 @@ func (s *Shard) writeCreate(b *Batch, c *createState) {
 func (s *Shard) created(c *createState, e Committed) {
 	j := c.job
 	j.held = false
-	existing, conflict := e.Outcome.Creates[j.UID]
-	refused := e.Refused[j.UID]
+	existing, conflict := e.Outcome.Creates[j.uid]
+	refused := e.Refused[j.uid]
 	if conflict || refused != nil {
 		for _, slot := range c.slots {
 			s.forget(slot)
@@ -98,16 +104,15 @@ func (s *Shard) created(c *createState, e Committed) {
 		s.outbox = append(s.outbox, reply)
 		return
 	}
-	stored := j.Job
-	s.outbox = append(s.outbox, Reply{Tag: c.tag, Job: &stored})
+	s.outbox = append(s.outbox, Reply{Tag: c.tag, Job: &c.row})
 	switch {
-	case j.recurrence != nil:
+	case j.recurs():
 		j.live = true
-		s.arm(j, j.EffectiveFrom)
-	case j.Schedule.Kind == job.KindOnce && len(c.slots) == 0 && s.once.keeps(j.Schedule.At):
+		s.arm(j, j.effectiveFrom)
+	case c.row.Schedule.Kind == job.KindOnce && len(c.slots) == 0 && s.once.keeps(c.row.Schedule.At):
 		j.live = true
 		s.once.inMemory++
-		s.arm(j, j.EffectiveFrom)
+		s.arm(j, j.effectiveFrom)
 	default:
 		s.dropJob(j)
 	}
@@ -130,10 +135,10 @@ func (e Delete) apply(s *Shard) {
 	if at := s.endOf(ended.UID); at != 0 {
 		ended.EndedAt = at
 	}
-	if j := s.jobs[e.Job.UID]; j != nil {
+	if j := s.jobs.get(e.Job.UID); j != nil {
 		ended.EndedAt = max(ended.EndedAt, j.last)
-		if j.EndedAt != 0 {
-			ended.EndedAt = j.EndedAt
+		if j.endedAt != 0 {
+			ended.EndedAt = j.endedAt
 		}
 		s.endJob(j, ended.EndedAt)
 	}
@@ -147,10 +152,10 @@ func (e Delete) apply(s *Shard) {
 
 // endJob stops a job in memory and cancels what waits of it.
 func (s *Shard) endJob(j *jobState, at job.Instant) {
-	if j.live && j.recurrence == nil {
+	if j.live && !j.recurs() {
 		s.once.inMemory--
 	}
-	j.live, j.EndedAt = false, at
+	j.live, j.endedAt = false, at
 	s.wheel.Cancel(j.timer)
 	for _, slot := range inOrder(s.readyOf(j)) {
 		s.cancel(slot, "its job was deleted")
@@ -199,8 +204,8 @@ func (e Trigger) apply(s *Shard) {
 func (s *Shard) writeTriggers(b *Batch) {
 	for _, t := range s.pending.triggers {
 		j, err := s.addJob(&t.event.Job)
-		if err == nil && (j.EndedAt != 0 || j.Quarantine != "") {
-			err = fmt.Errorf("job %s fires no more", j.Name)
+		if err == nil && (j.endedAt != 0 || j.aside) {
+			err = fmt.Errorf("job %s fires no more", j.name)
 		}
 		if err != nil {
 			b.after = append(b.after, Reply{Tag: t.event.Tag, Err: err})
@@ -209,7 +214,7 @@ func (s *Shard) writeTriggers(b *Batch) {
 			}
 			continue
 		}
-		key := job.SlotKey{FireTime: s.unique(), UID: j.UID}
+		key := job.SlotKey{FireTime: s.unique(), UID: j.uid}
 		for s.slots[key] != nil { // an immediate slot of the same microsecond
 			key.FireTime = s.unique()
 		}
@@ -218,11 +223,11 @@ func (s *Shard) writeTriggers(b *Batch) {
 			if s.reads.triggered == nil {
 				s.reads.triggered = map[job.UID]bool{}
 			}
-			s.reads.triggered[j.UID] = true
+			s.reads.triggered[j.uid] = true
 		}
 		if t.event.RequestID != "" {
 			b.Rows.Requests = append(b.Rows.Requests, store.Request{
-				Namespace: j.Namespace, RequestID: t.event.RequestID, Hash: t.event.Hash, Key: t.slot.row.Key,
+				Namespace: j.spec.namespace, RequestID: t.event.RequestID, Hash: t.event.Hash, Key: t.slot.row.Key,
 			})
 		}
 		s.forgetDirty(t.slot)
@@ -324,7 +329,7 @@ func (s *Shard) adoptJob(j *job.Job) {
 		s.quarantine(j.UID, err.Error())
 		return
 	}
-	state.EndedAt = max(state.EndedAt, j.EndedAt)
+	state.endedAt = max(state.endedAt, j.EndedAt)
 	if state.live {
 		return
 	}
@@ -338,7 +343,7 @@ func (s *Shard) adoptJob(j *job.Job) {
 	case job.KindOnce:
 		s.adoptOnce(state)
 	default:
-		state.live = state.EndedAt == 0
+		state.live = state.endedAt == 0
 		s.catchUp(state)
 	}
 	s.dropJob(state)
@@ -349,7 +354,7 @@ func (s *Shard) adoptJob(j *job.Job) {
 func (s *Shard) owe(j *jobState, key job.SlotKey, trigger job.Trigger) {
 	switch {
 	case s.slots[key] != nil:
-	case j.EndedAt != 0:
+	case j.endedAt != 0:
 		s.makeCancelled(j, key, trigger)
 	default:
 		s.make(j, key, trigger)
@@ -357,11 +362,11 @@ func (s *Shard) owe(j *jobState, key job.SlotKey, trigger job.Trigger) {
 }
 
 func (s *Shard) adoptOnce(j *jobState) {
-	at := j.Schedule.At
+	at := j.spec.schedule.At
 	switch {
-	case j.EndedAt != 0 && at > j.EndedAt:
+	case j.endedAt != 0 && at > j.endedAt:
 	case at <= s.firedTo:
-		s.owe(j, job.SlotKey{FireTime: at, UID: j.UID}, job.TriggerSchedule)
+		s.owe(j, job.SlotKey{FireTime: at, UID: j.uid}, job.TriggerSchedule)
 	case s.once.keeps(at):
 		j.live = true
 		s.once.inMemory++
@@ -371,17 +376,17 @@ func (s *Shard) adoptOnce(j *jobState) {
 
 // catchUp makes what a recurring job owes up to now, and arms it.
 func (s *Shard) catchUp(j *jobState) {
-	from := j.EffectiveFrom
+	from := j.effectiveFrom
 	for range maxDirectSlots {
 		at, ok := j.nextAfter(from)
 		if !ok || at > s.firedTo {
 			break
 		}
-		s.owe(j, job.SlotKey{FireTime: at, UID: j.UID}, job.TriggerSchedule)
+		s.owe(j, job.SlotKey{FireTime: at, UID: j.uid}, job.TriggerSchedule)
 		from = at
 	}
 	if at, ok := j.nextAfter(from); ok && at <= s.firedTo {
-		s.openGap(store.GapKey{To: s.firedTo, UID: j.UID}, from)
+		s.openGap(store.GapKey{To: s.firedTo, UID: j.uid}, from)
 	}
-	s.arm(j, max(s.firedTo, j.EffectiveFrom))
+	s.arm(j, max(s.firedTo, j.effectiveFrom))
 }

@@ -9,7 +9,7 @@ import (
 // is written, and comes back in its turn.
 func (s *Shard) displace(slot *slotState) {
 	slot.displaced = true
-	q, p := s.queue(slot.job.Handler), priorityOf(slot.row.Trigger)
+	q, p := s.queue(slot.job.spec.handler), priorityOf(slot.row.Trigger)
 	q.waiting[p].add(readyAt(&slot.row))
 	s.markDirty(slot)
 }
@@ -20,7 +20,7 @@ func (s *Shard) listed(slot *slotState) {
 		return
 	}
 	slot.listed = true
-	stats := &s.queue(slot.job.Handler).waiting[priorityOf(slot.row.Trigger)]
+	stats := &s.queue(slot.job.spec.handler).waiting[priorityOf(slot.row.Trigger)]
 	stats.unwritten--
 	if readyAt(&slot.row) <= stats.after.ReadyAt {
 		stats.after = store.BacklogKey{} // it lies behind what was brought back: begin again

@@ -123,7 +123,7 @@ func (s *Shard) writeSlot(b *Batch, slot *slotState, viaCreate bool) {
 // deadLetter describes a dead slot.
 func deadLetter(slot *slotState) store.DeadLetter {
 	row, j := &slot.row, slot.job
-	return store.DeadLetter{Key: row.Key, Namespace: j.Namespace, Handler: j.Handler, At: row.FinishedAt,
+	return store.DeadLetter{Key: row.Key, Namespace: j.spec.namespace, Handler: j.spec.handler, At: row.FinishedAt,
 		ErrorCode: row.ErrorCode, Fingerprint: job.Fingerprint(row.ErrorCode, row.ErrorText), Sample: job.CleanText([]byte(row.ErrorText), maxSampleBytes)}
 }
 
@@ -224,7 +224,7 @@ func (s *Shard) written(slot *slotState, messages []Message, e Committed) {
 func (s *Shard) sent(slot *slotState) {
 	slot.unsent = false
 	if slot.row.State == job.Running {
-		slot.until = s.now.Add(slot.job.Timeout)
+		slot.until = s.now.Add(slot.job.spec.timeout)
 		s.wheel.Cancel(slot.timer)
 		s.armTimeout(slot)
 	}
@@ -255,7 +255,7 @@ func (s *Shard) replaced(slot *slotState, stands job.Slot) {
 	j.held = true // keep the job while its slot is exchanged
 	s.forget(slot)
 	if stands.State.Open() {
-		if adopted := s.adopt(stands, &j.Job, true); adopted != nil {
+		if adopted := s.take(stands, j, true); adopted != nil {
 			adopted.relist = true // whether it is listed isn't known
 			s.markDirty(adopted)
 		}
@@ -326,7 +326,7 @@ func (s *Shard) Abandon() {
 func (s *Shard) syncBacklog(b *Batch, slot *slotState) {
 	var want *store.BacklogRow
 	if slot.row.State.Open() && (slot.displaced || slot.row.Key.FireTime < s.openFrom) {
-		row := backlogRow(&slot.row, slot.job.Handler)
+		row := backlogRow(&slot.row, slot.job.spec.handler)
 		want = &row
 	}
 	if slot.backlog != nil && (want == nil || *slot.backlog != want.Key) {

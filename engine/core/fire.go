@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/schedule"
 )
 
 // lastKeyOf is the place after every slot of an instant.
@@ -18,17 +19,17 @@ func lastKeyOf(i job.Instant) job.SlotKey {
 // nextAfter returns the first fire time of a job after an instant and not after
 // its end.
 func (j *jobState) nextAfter(after job.Instant) (job.Instant, bool) {
-	at := j.Schedule.At
-	if j.recurrence != nil {
-		sec, ok := j.recurrence.Next(after.Seconds())
+	at := j.spec.schedule.At
+	if j.recurs() {
+		sec, ok := j.plan().Next(after.Seconds())
 		if !ok {
 			return 0, false
 		}
 		at = job.AtSecond(sec)
-	} else if j.Schedule.Kind != job.KindOnce || at <= after {
+	} else if j.spec.schedule.Kind != job.KindOnce || at <= after {
 		return 0, false
 	}
-	if j.EndedAt != 0 && at > j.EndedAt {
+	if j.endedAt != 0 && at > j.endedAt {
 		return 0, false
 	}
 	return at, true
@@ -42,8 +43,11 @@ func (s *Shard) arm(j *jobState, after job.Instant) {
 	}
 	next, ok := j.nextAfter(after)
 	if !ok {
-		j.live = j.recurrence != nil && j.EndedAt == 0 // it stays known until it is deleted
+		j.live = j.recurs() && j.endedAt == 0 // it stays known until it is deleted
 		j.next = 0
+		if j.live {
+			s.retain.spent = append(s.retain.spent, j.uid)
+		}
 		return
 	}
 	j.next = next
@@ -55,12 +59,12 @@ func (s *Shard) fire(j *jobState) {
 	if !j.live || j.next == 0 || j.next > s.now {
 		return
 	}
-	key := job.SlotKey{FireTime: j.next, UID: j.UID}
+	key := job.SlotKey{FireTime: j.next, UID: j.uid}
 	j.last = j.next
 	if s.slots[key] == nil {
 		s.make(j, key, job.TriggerSchedule)
 	}
-	if j.recurrence == nil {
+	if !j.recurs() {
 		j.live = false
 		s.once.inMemory--
 		s.dropJob(j)
@@ -70,8 +74,12 @@ func (s *Shard) fire(j *jobState) {
 }
 
 // make makes a slot and claims it at once if a worker has credit and nothing
-// waits before it.
+// waits before it. An occurrence that a calendar of its job excludes is recorded, and
+// that is all.
 func (s *Shard) make(j *jobState, key job.SlotKey, trigger job.Trigger) *slotState {
+	if by := j.excludedBy(key.FireTime, trigger); by != nil {
+		return s.makeSkipped(j, key, trigger, by)
+	}
 	slot := s.track(job.Slot{Key: key, Trigger: trigger, State: job.Ready, CreatedAt: s.now}, j)
 	s.observe(slot, Observation{Kind: SlotMade, Trigger: trigger})
 	s.markDirty(slot)
@@ -79,10 +87,27 @@ func (s *Shard) make(j *jobState, key job.SlotKey, trigger job.Trigger) *slotSta
 	return slot
 }
 
+// excludedBy returns the calendar that excludes an occurrence, or nil. What a user asks
+// for is run on any day.
+func (j *jobState) excludedBy(fire job.Instant, trigger job.Trigger) *schedule.Calendar {
+	if !j.recurs() || trigger != job.TriggerSchedule && trigger != job.TriggerBackfill {
+		return nil
+	}
+	return j.spec.plan.Except.By(fire.Seconds())
+}
+
+// makeSkipped records an occurrence that a calendar excludes.
+func (s *Shard) makeSkipped(j *jobState, key job.SlotKey, trigger job.Trigger, by *schedule.Calendar) *slotState {
+	slot := s.track(job.Slot{Key: key, Trigger: trigger, State: job.StateNone, CreatedAt: s.now}, j)
+	slot.row.ErrorCode, slot.row.ErrorText = job.CodeExcluded, "the calendar "+by.String()+" excludes it"
+	s.finish(slot, job.Skipped)
+	return slot
+}
+
 // track puts a slot into memory.
 func (s *Shard) track(row job.Slot, j *jobState) *slotState {
 	slot := &slotState{row: row, job: j}
-	slot.ref = s.refs.add(slot)
+	slot.ref = s.slotRefs.add(slot)
 	s.slots[row.Key] = slot
 	j.open++
 	return slot
@@ -95,8 +120,8 @@ func (s *Shard) untrack(slot *slotState) {
 	}
 	s.wheel.Cancel(slot.timer)
 	s.stopRunning(slot)
-	s.queue(slot.job.Handler).leave(slot)
-	s.refs.remove(slot.ref)
+	s.queue(slot.job.spec.handler).leave(slot)
+	s.slotRefs.remove(slot.ref)
 	delete(s.slots, slot.row.Key)
 	slot.job.open--
 	s.dropJob(slot.job)
@@ -167,8 +192,8 @@ func (s *Shard) armOnce(j *job.Job) {
 		s.quarantine(j.UID, err.Error())
 		return
 	}
-	state.EndedAt = max(state.EndedAt, j.EndedAt)
-	if state.EndedAt != 0 {
+	state.endedAt = max(state.endedAt, j.EndedAt)
+	if state.endedAt != 0 {
 		s.makeCancelled(state, job.SlotKey{FireTime: j.Schedule.At, UID: j.UID}, job.TriggerSchedule)
 		return
 	}
@@ -192,7 +217,7 @@ func (s *Shard) makeCancelled(j *jobState, key job.SlotKey, trigger job.Trigger)
 
 // observe attaches something to be counted to a slot's next write.
 func (s *Shard) observe(slot *slotState, o Observation) {
-	o.Handler = slot.job.Handler
+	o.Handler = slot.job.spec.handler
 	slot.messages = append(slot.messages, o)
 }
 

@@ -35,7 +35,7 @@ func (h walkHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 func (h walkHeap) Less(i, j int) bool {
 	return h.key(i).Less(h.key(j))
 }
-func (h walkHeap) key(i int) job.SlotKey { return job.SlotKey{FireTime: h[i].at, UID: h[i].job.UID} }
+func (h walkHeap) key(i int) job.SlotKey { return job.SlotKey{FireTime: h[i].at, UID: h[i].job.uid} }
 func (h *walkHeap) Push(x any)           { *h = append(*h, x.(walkStep)) }
 func (h *walkHeap) Pop() any {
 	old := *h
@@ -46,8 +46,8 @@ func (h *walkHeap) Pop() any {
 
 // concerns reports whether a gap may owe slots of a job.
 func (g *gapState) concerns(j *jobState) bool {
-	return (g.Key.UID.IsZero() || g.Key.UID == j.UID) && j.EffectiveFrom < g.Key.To &&
-		(j.EndedAt == 0 || j.EndedAt >= g.Cursor.FireTime)
+	return (g.Key.UID.IsZero() || g.Key.UID == j.uid) && j.effectiveFrom < g.Key.To &&
+		(j.endedAt == 0 || j.endedAt >= g.Cursor.FireTime)
 }
 
 // loadGaps takes up the open gaps, and makes one of the time in which nobody
@@ -121,12 +121,18 @@ func (s *Shard) fillGaps(b *Batch, room int) {
 	budget := min(s.cfg.GapChunk, room-b.Rows.Rows())
 	closed := false
 	for n := 0; n < budget; n++ {
-		key, j, ok := s.nextOwed(g)
+		key, state, j, ok := s.nextOwed(g)
 		if !ok {
 			closed = !g.needsPage()
 			break
 		}
-		s.makeOwed(g, key, j)
+		g.Cursor = key
+		if j != nil {
+			state = s.owing(j)
+		}
+		if state != nil {
+			s.makeOwed(g, key, state)
+		}
 	}
 	s.writeDirty(b, room+s.cfg.GapChunk)
 	if closed {
@@ -140,9 +146,9 @@ func (s *Shard) fillGaps(b *Batch, room int) {
 // startWalk finds the next occurrence of every recurring job after the cursor.
 func (s *Shard) startWalk(g *gapState) {
 	g.started = true
-	for _, j := range s.jobs {
-		if j.recurrence != nil && g.concerns(j) {
-			s.pushWalk(g, j, max(g.Cursor.FireTime-job.Second, j.EffectiveFrom))
+	for j := range s.jobs.all() {
+		if j.recurs() && g.concerns(j) {
+			s.pushWalk(g, j, max(g.Cursor.FireTime-job.Second, j.effectiveFrom))
 		}
 	}
 	heap.Init(&g.walk)
@@ -156,7 +162,7 @@ func (s *Shard) pushWalk(g *gapState, j *jobState, after job.Instant) {
 		if !ok || at > g.Key.To {
 			return
 		}
-		if g.Cursor.Less(job.SlotKey{FireTime: at, UID: j.UID}) {
+		if g.Cursor.Less(job.SlotKey{FireTime: at, UID: j.uid}) {
 			g.walk = append(g.walk, walkStep{at, j})
 			return
 		}
@@ -164,11 +170,12 @@ func (s *Shard) pushWalk(g *gapState, j *jobState, after job.Instant) {
 	}
 }
 
-// nextOwed takes the next occurrence of the walk. It returns false at its end,
-// and where the database must be asked first.
-func (s *Shard) nextOwed(g *gapState) (job.SlotKey, *job.Job, bool) {
+// nextOwed takes the next occurrence of the walk, with its job: one that fires once may
+// not be in memory. It returns false at the walk's end, and where the database must be
+// asked first.
+func (s *Shard) nextOwed(g *gapState) (key job.SlotKey, state *jobState, j *job.Job, ok bool) {
 	if g.needsPage() {
-		return job.SlotKey{}, nil, false
+		return key, nil, nil, false
 	}
 	var once job.SlotKey
 	if len(g.page) > 0 {
@@ -176,41 +183,48 @@ func (s *Shard) nextOwed(g *gapState) (job.SlotKey, *job.Job, bool) {
 		if len(g.walk) == 0 || once.Less(g.walk.key(0)) {
 			j := &g.page[0]
 			g.page = g.page[1:]
-			return once, j, true
+			return once, nil, j, true
 		}
 	}
 	if len(g.walk) == 0 {
-		return job.SlotKey{}, nil, false
+		return key, nil, nil, false
 	}
-	key, j := g.walk.key(0), g.walk[0].job
-	if at, ok := j.nextAfter(key.FireTime); ok && at <= g.Key.To {
+	key, state = g.walk.key(0), g.walk[0].job
+	if at, ok := state.nextAfter(key.FireTime); ok && at <= g.Key.To {
 		g.walk[0].at = at
 		heap.Fix(&g.walk, 0)
 	} else {
 		heap.Pop(&g.walk)
 	}
-	return key, &j.Job, true
+	return key, state, nil, true
 }
 
-// makeOwed makes one slot of a gap. What a job that has ended still owes is
-// recorded as cancelled.
-func (s *Shard) makeOwed(g *gapState, key job.SlotKey, j *job.Job) {
-	g.Cursor = key
-	if s.slots[key] != nil || j.Quarantine != "" {
-		return
+// owing returns the state of a job that was read for a gap, or nil if it can't fire.
+func (s *Shard) owing(j *job.Job) *jobState {
+	if j.Quarantine != "" {
+		return nil
 	}
 	state, err := s.addJob(j)
 	if err != nil {
 		s.quarantine(j.UID, err.Error())
+		return nil
+	}
+	state.endedAt = max(state.endedAt, j.EndedAt)
+	return state
+}
+
+// makeOwed makes one slot of a gap. What a job that has ended still owes is
+// recorded as cancelled.
+func (s *Shard) makeOwed(g *gapState, key job.SlotKey, j *jobState) {
+	if s.slots[key] != nil || j.aside {
 		return
 	}
-	state.EndedAt = max(state.EndedAt, j.EndedAt)
 	g.made++
-	if state.EndedAt == 0 {
-		s.make(state, key, job.TriggerBackfill)
+	if j.endedAt == 0 {
+		s.make(j, key, job.TriggerBackfill)
 		return
 	}
-	s.makeCancelled(state, key, job.TriggerBackfill)
+	s.makeCancelled(j, key, job.TriggerBackfill)
 }
 
 // closeGap ends a gap and lets go of the jobs that only it needed.
@@ -219,8 +233,8 @@ func (s *Shard) closeGap(g *gapState) {
 	if g.made > 0 {
 		s.note(store.EventGapClosed, g.Key.UID, 0, fmt.Sprintf("made up for %d occurrences of %s to %s", g.made, g.From, g.Key.To))
 	}
-	for _, j := range s.jobs { // in any order: they are only let go of
-		if j.EndedAt != 0 {
+	for j := range s.jobs.all() {
+		if j.endedAt != 0 {
 			s.dropJob(j)
 		}
 	}
@@ -229,7 +243,7 @@ func (s *Shard) closeGap(g *gapState) {
 // owes reports whether a gap may still need a job that has ended.
 func (s *Shard) owes(j *jobState) bool {
 	for _, g := range s.gaps {
-		if j.recurrence != nil && g.concerns(j) {
+		if j.recurs() && g.concerns(j) {
 			return true
 		}
 	}

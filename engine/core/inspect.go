@@ -7,7 +7,6 @@ import (
 // SlotInfo is what the owner knows of a slot in its memory.
 type SlotInfo struct {
 	Slot       job.Slot
-	Job        job.Job
 	StartedAt  job.Instant
 	Progress   Progress
 	LeaseUntil job.Instant
@@ -21,12 +20,12 @@ func (s *Shard) Slot(key job.SlotKey) (SlotInfo, bool) {
 	if slot == nil {
 		return SlotInfo{}, false
 	}
-	info := SlotInfo{Slot: slot.row, Job: slot.job.Job, StartedAt: slot.started, Progress: slot.progress, Unstored: !slot.stored}
+	info := SlotInfo{Slot: slot.row, StartedAt: slot.started, Progress: slot.progress, Unstored: !slot.stored}
 	if worker := s.workers.Get(slot.row.Worker); worker != nil && slot.row.State == job.Running && worker.Key == workerOf(&slot.row) {
 		info.LeaseUntil = worker.LeaseUntil
 	}
 	if slot.queued {
-		info.Ahead = len(s.queue(slot.job.Handler).ready) - 1
+		info.Ahead = len(s.queue(slot.job.spec.handler).ready) - 1
 	}
 	return info, true
 }
@@ -40,7 +39,7 @@ type Stats struct {
 
 // Stats counts what is in memory.
 func (s *Shard) Stats() Stats {
-	st := Stats{Jobs: len(s.jobs), Timers: s.wheel.Len(), Gaps: len(s.gaps), FiredTo: s.firedTo}
+	st := Stats{Jobs: s.jobs.len(), Timers: s.wheel.Len(), Gaps: len(s.gaps), FiredTo: s.firedTo}
 	for _, set := range s.running {
 		st.Running += len(set)
 	}

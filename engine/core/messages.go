@@ -25,9 +25,17 @@ type Message interface{ isMessage() }
 type Assign struct {
 	Worker   WorkerKey
 	Token    Token
-	Job      *job.Job
+	Work     Work
 	Trigger  job.Trigger
 	Failures int32
+}
+
+// Work is what a worker must know of a job to run it.
+type Work struct {
+	Namespace, Name, Handler string
+	Params                   string // one JSON document, or empty
+	Timeout                  time.Duration
+	MaxAttempts              int32
 }
 
 // Ack answers a result.

@@ -24,6 +24,7 @@ const (
 	ReadEndedJobs                     // jobs that ended long ago; answered by EndedJobsLoaded
 	ReadDoneJobs                      // jobs that ended by themselves; answered by DoneJobsLoaded
 	ReadOldest                        // the oldest request and event; answered by OldestLoaded
+	ReadSpent                         // whether a slot of a job waits in the backlog; answered by SpentLoaded
 )
 
 // Retains reports whether a read only looks for what is old.
@@ -39,7 +40,7 @@ type Read struct {
 	Handler  string       // ReadWaiting, of a handler and priority
 	Priority int32
 	From     store.BacklogKey
-	UID      job.UID     // ReadWaiting, of one job
+	UID      job.UID     // ReadWaiting, of one job; ReadSpent
 	Key      job.SlotKey // ReadSlot
 	Ended    store.EndedQuery
 	Oldest   store.Old

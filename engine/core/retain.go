@@ -9,20 +9,21 @@ import (
 )
 
 // retention deletes what need not be kept any longer, and ends the jobs that have
-// ended by themselves, so that their names are free. Four walks do it, one read at a
+// ended by themselves, so that their names are free. Five walks do it, one read at a
 // time, in turns: none of them holds up another one, or live work.
 //
 //	slots    over the slots that were due before a line
 //	ended    over the jobs that ended long ago; follows a full walk over the slots
 //	done     over the jobs that fire once and have
 //	oldest   over requests and events, the oldest first
+//	spent    over the recurring jobs that have no further fire time
 //
 // The line is old enough, and older than whatever a gap may still make. Final slots go
 // by when they finished, not by when they were due: what was made up for late is kept
 // as long as everything else. A full walk begins at the oldest slot, and so knows which
 // jobs still have some; those between go on where the last one ended.
 type retention struct {
-	walks   [4]walk
+	walks   [5]walk
 	turn    int
 	stepped job.Instant // when it was last read for
 	reading bool
@@ -37,10 +38,12 @@ type retention struct {
 	ended   store.EndedQuery
 	done    store.EndedQuery
 	oldest  store.Old
+	spent   []job.UID // jobs that have no further fire time
+	asking  []job.UID // those of them that the walk is still to ask about
 	expired prunes
 }
 
-// walk is whether and when one of the four goes on.
+// walk is whether and when one of the five goes on.
 type walk struct {
 	kind   ReadKind
 	active bool
@@ -53,6 +56,7 @@ const (
 	walkEnded
 	walkDone
 	walkOldest
+	walkSpent
 )
 
 // prunes wait for room in a batch.
@@ -81,7 +85,7 @@ func (s *Shard) startRetention(retainedFrom job.Instant) {
 	r.line = retainedFrom
 	first := s.now.Add(s.cfg.PassEvery + time.Duration(s.proof.Shard%60)*passSpread)
 	r.full = first
-	for i, kind := range []ReadKind{ReadOldSlots, ReadEndedJobs, ReadDoneJobs, ReadOldest} {
+	for i, kind := range []ReadKind{ReadOldSlots, ReadEndedJobs, ReadDoneJobs, ReadOldest, ReadSpent} {
 		r.walks[i] = walk{kind: kind, next: first}
 	}
 	r.walks[walkEnded].next = job.MaxInstant // it follows a full walk over the slots
@@ -150,6 +154,9 @@ func (s *Shard) beginWalk(i int) {
 			r.line = line
 			s.pending.rows.RetainedFrom = line
 		}
+	case walkSpent:
+		r.asking = s.spentFor(s.cfg.NameRetention)
+		r.walks[i].active = len(r.asking) > 0
 	case walkEnded:
 		r.walks[i].next = job.MaxInstant
 		// A slot that was triggered as its job ended may be due a little later than the end.
@@ -170,6 +177,8 @@ func (s *Shard) walkRead(i int) Read {
 		read.Ended.Before = min(s.now.Add(-s.cfg.NameRetention), s.settled())
 	case walkOldest:
 		read.Oldest = r.oldest
+	case walkSpent:
+		read.UID, read.Limit = r.asking[0], 1
 	}
 	read.Ended.Limit = read.Limit
 	return read
@@ -246,7 +255,7 @@ func (e EndedJobsLoaded) apply(s *Shard) {
 	s.walked(walkEnded, len(e.Jobs) == e.Read.Limit)
 	for _, j := range e.Jobs {
 		r.ended.AfterTime, r.ended.AfterUID = j.At, j.UID
-		if _, kept := r.holds[j.UID]; !kept && s.jobs[j.UID] == nil {
+		if _, kept := r.holds[j.UID]; !kept && s.jobs.get(j.UID) == nil {
 			r.expired.jobs = append(r.expired.jobs, j.UID)
 		}
 	}
@@ -263,13 +272,59 @@ func (e DoneJobsLoaded) apply(s *Shard) {
 	s.walked(walkDone, len(e.Jobs) == e.Read.Limit)
 	for _, j := range e.Jobs {
 		r.done.AfterTime, r.done.AfterUID = j.At, j.UID
-		if !j.Done || s.jobs[j.UID] != nil || s.endOf(j.UID) != 0 || s.triggering(j.UID) {
+		if !j.Done || s.jobs.get(j.UID) != nil || s.endOf(j.UID) != 0 || s.triggering(j.UID) {
 			continue
 		}
 		end := max(s.firedTo, s.watermark)
 		s.noteEnd(j.UID, end) // for a call that has read it as live
 		s.pending.rows.Ends = append(s.pending.rows.Ends, store.JobEnd{UID: j.UID, EndedAt: end, ByItself: true})
 	}
+}
+
+// spentFor lists the jobs whose last fire time passed a while ago and of which nothing
+// is open in memory, and forgets those that aren't spent any more.
+func (s *Shard) spentFor(while time.Duration) (old []job.UID) {
+	s.retain.spent = slices.DeleteFunc(s.retain.spent, func(uid job.UID) bool {
+		j := s.jobs.get(uid)
+		if j == nil || !j.live || j.next != 0 {
+			return true
+		}
+		if s.isSpent(j, while) {
+			old = append(old, uid)
+		}
+		return false
+	})
+	return old
+}
+
+// isSpent reports whether the last fire time of a job that has no further one passed a
+// while ago, and nothing of it is owed, open in memory, or about to be made.
+func (s *Shard) isSpent(j *jobState, while time.Duration) bool {
+	last := j.effectiveFrom
+	if sec, ok := j.plan().Prev(s.now.Seconds() + 1); ok {
+		last = max(last, job.AtSecond(sec))
+	}
+	return last.Add(while) <= s.now && last < s.settled() && j.open == 0 && !j.held && !s.owes(j) && !s.triggering(j.uid)
+}
+
+// SpentLoaded answers the question whether a slot of a job waits in the backlog.
+type SpentLoaded struct {
+	Read  Read
+	Waits bool
+}
+
+func (e SpentLoaded) apply(s *Shard) {
+	r := &s.retain
+	r.asking = r.asking[1:]
+	s.walked(walkSpent, len(r.asking) > 0)
+	j := s.jobs.get(e.Read.UID)
+	if e.Waits || j == nil || !j.live || j.next != 0 || !s.isSpent(j, s.cfg.NameRetention) {
+		return
+	}
+	end := max(s.firedTo, s.watermark)
+	s.noteEnd(j.uid, end)
+	s.pending.rows.Ends = append(s.pending.rows.Ends, store.JobEnd{UID: j.uid, EndedAt: end, ByItself: true})
+	s.endJob(j, end)
 }
 
 // triggering reports whether a slot of a job is about to be made, or was since the

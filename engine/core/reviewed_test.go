@@ -105,8 +105,8 @@ func TestAJobDeletedInTheInboxLeavesItsRecord(t *testing.T) {
 	if len(r.slots) != 1 {
 		t.Errorf("%d slots, inbox %v", len(r.slots), r.inbox)
 	}
-	if len(r.s.jobs) != 0 {
-		t.Errorf("%d jobs leaked in memory", len(r.s.jobs))
+	if r.s.jobs.len() != 0 {
+		t.Errorf("%d jobs leaked in memory", r.s.jobs.len())
 	}
 }
 
@@ -124,7 +124,7 @@ func TestACancelledClaimThatWasNeverSentStartsNothing(t *testing.T) {
 		key = k
 	}
 	sl := r.s.slots[key]
-	r.s.Step(r.now, CancelSlot{Tag: 9, Found: store.SlotOf{Slot: sl.row, Job: sl.job.Job}, Reason: "x"})
+	r.s.Step(r.now, CancelSlot{Tag: 9, Found: store.SlotOf{Slot: sl.row, Job: r.jobs[key.UID]}, Reason: "x"})
 	r.hold = false
 	r.pump()
 	if n := len(r.assigned()); n != 0 {

@@ -269,18 +269,15 @@ func expected(t *testing.T, j job.Job, until job.Instant) []job.Instant {
 	if !j.Schedule.Kind.Recurring() {
 		return nil
 	}
-	r, err := j.Schedule.Recurrence()
+	p, err := j.Plan()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []job.Instant
-	for at := j.EffectiveFrom.Seconds(); ; {
-		next, ok := r.Next(at)
-		if !ok || job.AtSecond(next) > until {
-			return out
-		}
-		out, at = append(out, job.AtSecond(next)), next
+	for at := range p.Between(j.EffectiveFrom.Seconds(), until.Seconds()) {
+		out = append(out, job.AtSecond(at))
 	}
+	return out
 }
 
 func (m *model) load() (o store.Owned, l store.Loaded) {
@@ -358,6 +355,12 @@ func (m *model) answer(r Read) Event {
 			jobs = append(jobs, store.DoneJob{EndedJob: j, Done: m.done(m.jobs[j.UID], r.Ended.Before)})
 		}
 		return DoneJobsLoaded{Read: r, Jobs: jobs}
+	case ReadSpent:
+		waits := false
+		for k := range m.backlog {
+			waits = waits || k.Waiting && k.Slot.UID == r.UID
+		}
+		return SpentLoaded{Read: r, Waits: waits}
 	case ReadOldest:
 		var old store.Old
 		for _, q := range m.requests {

@@ -3,7 +3,6 @@ package core
 import (
 	"github.com/carillon-scheduler/carillon/engine/wheel"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/job/schedule"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -23,17 +22,17 @@ type Shard struct {
 	opened       bool        // the gap of the time before the take-over is durable
 	behind       bool        // too much waits to be written: nothing is fired
 
-	wheel   *wheel.Wheel[timer]
-	expired []timer // reused
-	jobs    map[job.UID]*jobState
-	slots   map[job.SlotKey]*slotState
-	running map[WorkerKey]map[*slotState]struct{}
-	queues  map[string]*queue
-	refs    refTable
-	gaps    []*gapState
-	once    onceWindow
-	reads   readState
-	retain  retention
+	wheel    *wheel.Wheel[timer]
+	expired  []timer // reused
+	jobs     jobTable
+	slots    map[job.SlotKey]*slotState
+	running  map[WorkerKey]map[*slotState]struct{}
+	queues   map[string]*queue
+	slotRefs refTable[slotState]
+	gaps     []*gapState
+	once     onceWindow
+	reads    readState
+	retain   retention
 
 	lastEnd    job.Instant // the latest end of a job: its name's next job begins after it
 	lastUnique job.Instant // the newest fire time with microseconds
@@ -45,19 +44,6 @@ type Shard struct {
 	inflight *Batch
 	outbox   []Message // may leave at once
 	fault    error     // an impossible step: the shard must be loaded anew
-}
-
-// jobState is a job in memory.
-type jobState struct {
-	job.Job
-	recurrence schedule.Recurrence // of the recurring kinds
-	ref        uint32
-	timer      wheel.Timer
-	next       job.Instant // what the timer is set to
-	last       job.Instant // the newest fire time that has its slot; a shard that is behind may have fired it before firedTo reaches it
-	live       bool        // fires by its schedule
-	open       int         // its slots in memory
-	held       bool        // a create that isn't durable yet
 }
 
 // slotState is a slot in memory, and what the database holds of it.
@@ -109,28 +95,6 @@ type timer struct {
 	ref  uint32
 }
 
-// refTable gives jobs and slots small numbers, so that a timer needs no pointer.
-type refTable struct {
-	items []any
-	free  []uint32
-}
-
-func (t *refTable) add(x any) uint32 {
-	if n := len(t.free); n > 0 {
-		ref := t.free[n-1]
-		t.free = t.free[:n-1]
-		t.items[ref] = x
-		return ref
-	}
-	t.items = append(t.items, x)
-	return uint32(len(t.items) - 1)
-}
-
-func (t *refTable) remove(ref uint32) {
-	t.items[ref] = nil
-	t.free = append(t.free, ref)
-}
-
 // New builds a shard from what its take-over and its load returned. Nothing fires
 // before the first batch is committed: it makes a gap of the time since the
 // watermark.
@@ -138,8 +102,8 @@ func New(cfg Config, owned store.Owned, loaded store.Loaded, workers *Workers, n
 	s := &Shard{
 		cfg: cfg, proof: owned.Proof, workers: workers,
 		now: now, firedTo: max(now, owned.Watermark), watermark: owned.Watermark, openFrom: owned.OpenFrom, openFromSent: owned.OpenFrom,
-		wheel: wheel.New[timer](now.Milliseconds()),
-		jobs:  map[job.UID]*jobState{}, slots: map[job.SlotKey]*slotState{},
+		wheel:   wheel.New[timer](now.Milliseconds()),
+		slots:   map[job.SlotKey]*slotState{},
 		running: map[WorkerKey]map[*slotState]struct{}{}, queues: map[string]*queue{},
 		movedAt: now, lastUnique: now,
 	}
@@ -183,36 +147,8 @@ func (s *Shard) loadJob(j *job.Job) {
 		s.quarantine(j.UID, "its stored schedule can't be used: "+err.Error())
 		return
 	}
-	state.live = state.EndedAt == 0
-	s.arm(state, max(s.firedTo, state.EffectiveFrom))
-}
-
-// addJob puts a job into memory, if it isn't there.
-func (s *Shard) addJob(j *job.Job) (*jobState, error) {
-	if state := s.jobs[j.UID]; state != nil {
-		return state, nil
-	}
-	state := &jobState{Job: *j}
-	if j.Schedule.Kind.Recurring() {
-		r, err := j.Schedule.Recurrence()
-		if err != nil {
-			return nil, err
-		}
-		state.recurrence = r
-	}
-	state.ref = s.refs.add(state)
-	s.jobs[j.UID] = state
-	return state, nil
-}
-
-// dropJob removes a job from memory that nothing needs any more.
-func (s *Shard) dropJob(j *jobState) {
-	if j.live || j.open > 0 || j.held || s.jobs[j.UID] != j || s.owes(j) {
-		return
-	}
-	s.wheel.Cancel(j.timer)
-	s.refs.remove(j.ref)
-	delete(s.jobs, j.UID)
+	state.live = state.endedAt == 0
+	s.arm(state, max(s.firedTo, state.effectiveFrom))
 }
 
 // quarantine sets a job aside: it fires no more, and its slots stay as they are.
@@ -220,8 +156,8 @@ func (s *Shard) quarantine(uid job.UID, reason string) {
 	reason = job.CleanText([]byte(reason), job.MaxErrorBytes)
 	s.pending.rows.Quarantines = append(s.pending.rows.Quarantines, store.JobQuarantine{UID: uid, Reason: reason})
 	s.note(store.EventJobQuarantined, uid, 0, reason)
-	if j := s.jobs[uid]; j != nil {
-		j.live, j.Quarantine = false, reason
+	if j := s.jobs.get(uid); j != nil {
+		j.live, j.aside = false, true
 		s.wheel.Cancel(j.timer)
 		s.dropJob(j)
 	}
@@ -297,19 +233,22 @@ func (s *Shard) advance() {
 }
 
 func (s *Shard) expire(t timer) {
-	switch x := s.refs.items[t.ref].(type) {
-	case *jobState:
-		s.fire(x)
-	case *slotState:
-		switch t.kind {
-		case timerReady:
-			s.queue(x.job.Handler).leave(x)
-			s.enqueue(x)
-		case timerTimeout:
-			s.timeOut(x)
-		case timerAttest:
-			s.unattested(x)
+	if t.kind == timerFire {
+		if j := s.jobs.at(t.ref); j != nil {
+			s.fire(j)
 		}
+		return
+	}
+	slot := s.slotRefs.items[t.ref]
+	switch {
+	case slot == nil:
+	case t.kind == timerReady:
+		s.queue(slot.job.spec.handler).leave(slot)
+		s.enqueue(slot)
+	case t.kind == timerTimeout:
+		s.timeOut(slot)
+	case t.kind == timerAttest:
+		s.unattested(slot)
 	}
 }
 

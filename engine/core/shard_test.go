@@ -83,7 +83,7 @@ func TestJobsOfOneFireTime(t *testing.T) {
 	if _, ok := r.slots[job.SlotKey{FireTime: past.Schedule.At, UID: past.UID}]; !ok {
 		t.Error("a job in the past has no slot with its own fire time")
 	}
-	if r.s.jobs[far.UID] != nil {
+	if r.s.jobs.get(far.UID) != nil {
 		t.Error("a job beyond the window is in memory")
 	}
 	r.sleep(3 * time.Second)
@@ -110,8 +110,8 @@ func TestAnImmediateJobIsWrittenWithItsClaimedSlot(t *testing.T) {
 		t.Errorf("assigned %+v, want one with microseconds", a)
 	}
 	r.finish(a[0], job.OutcomeSucceeded)
-	if len(r.s.jobs) > 0 || len(r.s.slots) > 0 {
-		t.Errorf("%d jobs and %d slots are left in memory", len(r.s.jobs), len(r.s.slots))
+	if r.s.jobs.len() > 0 || len(r.s.slots) > 0 {
+		t.Errorf("%d jobs and %d slots are left in memory", r.s.jobs.len(), len(r.s.slots))
 	}
 }
 
@@ -476,7 +476,7 @@ func TestDeleteCancelsWhatWaits(t *testing.T) {
 	r.wantStates("RUNNING:1 CANCELLED:29 ")
 	r.finish(running, job.OutcomeFailed)
 	r.wantStates("CANCELLED:30 ")
-	if len(r.s.jobs) > 0 {
+	if r.s.jobs.len() > 0 {
 		t.Error("the job is still in memory")
 	}
 	next := r.create(r.newJob("j", everySecond))
@@ -497,7 +497,7 @@ func TestAConflictingCreateLeavesNothing(t *testing.T) {
 	if reply := find[Reply](r); reply.Existing == nil || reply.Existing.UID != first.UID {
 		t.Fatalf("answered %+v", reply)
 	}
-	if len(r.assigned()) > 0 || r.s.jobs[again.UID] != nil || len(r.slots) > 0 {
+	if len(r.assigned()) > 0 || r.s.jobs.get(again.UID) != nil || len(r.slots) > 0 {
 		t.Error("something of the refused job is left")
 	}
 	if _, free := r.workers.Serving("h"); free != 1 {
@@ -595,7 +595,7 @@ func TestRowsThatTheDatabaseRefusesSetTheirJobAside(t *testing.T) {
 			t.Errorf("a slot of the refused job was made at %v", key.FireTime)
 		}
 	}
-	if got := len(r.slots); got != 6 || r.s.jobs[good.UID] == nil {
+	if got := len(r.slots); got != 6 || r.s.jobs.get(good.UID) == nil {
 		t.Errorf("%d slots of the good job", got)
 	}
 }
@@ -611,7 +611,7 @@ func TestADamagedJobIsSetAsideAtLoad(t *testing.T) {
 	if len(b.Rows.Quarantines) != 1 || b.Rows.Quarantines[0].UID != damaged.UID {
 		t.Errorf("set aside %+v", b.Rows.Quarantines)
 	}
-	if r.s.jobs[j.UID] == nil || r.s.jobs[damaged.UID] != nil {
+	if r.s.jobs.get(j.UID) == nil || r.s.jobs.get(damaged.UID) != nil {
 		t.Error("the wrong job is in memory")
 	}
 }

@@ -19,10 +19,10 @@ func (s *Shard) enqueue(slot *slotState) {
 	if slot.row.State != job.Ready || slot.queued {
 		return
 	}
-	q, p := s.queue(slot.job.Handler), priorityOf(slot.row.Trigger)
+	q, p := s.queue(slot.job.spec.handler), priorityOf(slot.row.Trigger)
 	sleeps := slot.row.NotBefore > s.now
 	switch {
-	case slot.job.Quarantine != "":
+	case slot.job.aside:
 		return // waits until the job is looked at
 	case sleeps && q.asleep[p] >= s.cfg.ReadyLimit, !sleeps && q.counts[p] >= s.cfg.ReadyLimit, !slot.stored && q.waiting[p].due(s.now):
 		s.displace(slot)
@@ -47,7 +47,7 @@ func (s *Shard) Dispatch(handler string) bool {
 // claim makes a READY slot a worker's. The worker hears of it once the claim is
 // durable.
 func (s *Shard) claim(slot *slotState) bool {
-	worker := s.workers.take(slot.job.Handler)
+	worker := s.workers.take(slot.job.spec.handler)
 	if worker == nil {
 		return false
 	}
@@ -56,12 +56,12 @@ func (s *Shard) claim(slot *slotState) bool {
 	row.Attempt++
 	row.Epoch, row.Worker, row.Incarnation = s.proof.Epoch, worker.Key.ID, worker.Key.Incarnation
 	row.ClaimedAt, row.StartedAt, row.FinishedAt = s.now, 0, 0
-	row.Deadline = s.now.Add(slot.job.Timeout)
+	row.Deadline = s.now.Add(slot.job.spec.timeout)
 	slot.started, slot.progress, slot.until = 0, Progress{}, 0
 	slot.unsent, slot.attested = true, true
 	s.startRunning(slot, worker.Key)
 	slot.messages = append(slot.messages, Assign{
-		Worker: worker.Key, Token: s.token(slot), Job: &slot.job.Job, Trigger: row.Trigger, Failures: row.Failures,
+		Worker: worker.Key, Token: s.token(slot), Work: slot.job.work(), Trigger: row.Trigger, Failures: row.Failures,
 	})
 	s.markDirty(slot)
 	return true
@@ -80,7 +80,7 @@ func (s *Shard) setState(slot *slotState, next job.State) {
 		s.fault = fmt.Errorf("slot %s of job %s can't go from %v to %v", slot.row.Key.FireTime, slot.row.Key.UID, from, next)
 		return
 	}
-	s.queue(slot.job.Handler).leave(slot)
+	s.queue(slot.job.spec.handler).leave(slot)
 	s.wheel.Cancel(slot.timer)
 	slot.timer = 0
 	slot.row.State = next
@@ -142,11 +142,11 @@ func (s *Shard) end(slot *slotState, e ending) {
 	case e.outcome == job.OutcomeSucceeded:
 		row.Result = e.result
 		s.finish(slot, job.Succeeded)
-	case e.outcome == job.OutcomeCancelled, slot.job.EndedAt != 0 && !e.outcome.CountsAsFailure():
+	case e.outcome == job.OutcomeCancelled, slot.job.endedAt != 0 && !e.outcome.CountsAsFailure():
 		s.finish(slot, job.Cancelled)
-	case e.outcome.CountsAsFailure() && (e.permanent || row.Failures >= slot.job.Retry.MaxAttempts):
+	case e.outcome.CountsAsFailure() && (e.permanent || row.Failures >= slot.job.spec.retry.MaxAttempts):
 		s.die(slot)
-	case slot.job.EndedAt != 0:
+	case slot.job.endedAt != 0:
 		s.finish(slot, job.Cancelled) // its job was deleted: it isn't tried again
 	default:
 		s.retry(slot, e)
@@ -178,7 +178,7 @@ func (s *Shard) retry(slot *slotState, e ending) {
 	if row.Outcome.CountsAsFailure() {
 		delay := e.retryAfter
 		if delay <= 0 {
-			delay = slot.job.Retry.Delay(row.Failures, s.cfg.Random())
+			delay = slot.job.spec.retry.Delay(row.Failures, s.cfg.Random())
 		}
 		row.NotBefore = s.now.Add(delay)
 	}
@@ -193,7 +193,7 @@ func (s *Shard) timeOut(slot *slotState) {
 	}
 	s.stop(slot, StopTimedOut)
 	s.end(slot, ending{outcome: job.OutcomeTimedOut, code: "timeout",
-		text: fmt.Sprintf("the attempt ran longer than %s and its worker did not end it", slot.job.Timeout)})
+		text: fmt.Sprintf("the attempt ran longer than %s and its worker did not end it", slot.job.spec.timeout)})
 }
 
 // unattested takes back an attempt that nobody vouched for after a take-over.
@@ -438,15 +438,20 @@ func (s *Shard) adopt(row job.Slot, j *job.Job, inBacklog bool) *slotState {
 		s.quarantine(j.UID, "its stored schedule can't be used: "+err.Error())
 		return nil
 	}
+	return s.take(row, state, inBacklog)
+}
+
+// take is adopt for a job that is in memory.
+func (s *Shard) take(row job.Slot, state *jobState, inBacklog bool) *slotState {
 	slot := s.track(row, state)
 	slot.stored, slot.storedState, slot.storedAttempt = true, row.State, row.Attempt
 	if inBacklog {
-		key := backlogRow(&row, state.Handler).Key
+		key := backlogRow(&row, state.spec.handler).Key
 		slot.backlog = &key
 	}
 	switch row.State {
 	case job.Ready:
-		if state.EndedAt != 0 {
+		if state.endedAt != 0 {
 			s.cancel(slot, "its job ended")
 		} else {
 			s.enqueue(slot)

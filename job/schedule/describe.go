@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"strconv"
@@ -47,6 +48,31 @@ func (c *Cron) Describe() string {
 		b.WriteString(", UTC")
 	}
 	return b.String()
+}
+
+// Describe says in plain English when a plan's job fires.
+func (p Plan) Describe() string {
+	text := p.Recurrence.Describe()
+	if p.Spread > 0 {
+		text += fmt.Sprintf(", %s later (of a spread of %s)", cmp.Or(spell(p.Offset), "0 seconds"), spell(p.Spread))
+	}
+	if p.From > MinSecond {
+		text += ", from " + instantText(p.From)
+	}
+	if p.To < MaxSecond {
+		text += ", up to " + instantText(p.To)
+	}
+	if p.Most > 0 {
+		text += ", " + plural(p.Most, "time") + " at most"
+	}
+	if calendars := p.Except.Calendars(); len(calendars) > 0 {
+		names := make([]string, len(calendars))
+		for i, c := range calendars {
+			names[i] = c.String()
+		}
+		text += ", except what is in " + and(names)
+	}
+	return text
 }
 
 // describeClock spells the times of day out, if they are few.

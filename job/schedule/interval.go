@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/internal/intern"
 )
 
 // MaxInterval is the longest interval: 100 years of 365.25 days.
@@ -22,7 +24,7 @@ type Interval struct {
 // MaxInterval. A refusal is an *Error.
 func NewInterval(every time.Duration, anchor int64) (*Interval, error) {
 	refuse := func(field, reason, hint string) (*Interval, error) {
-		return nil, &Error{Expr: every.String(), Field: field, Reason: reason, Hint: hint}
+		return nil, &Error{Expr: every.String(), Field: field, Offset: -1, Reason: reason, Hint: hint}
 	}
 	switch {
 	case every < time.Second:
@@ -37,6 +39,19 @@ func NewInterval(every time.Duration, anchor int64) (*Interval, error) {
 	}
 	return &Interval{every: int64(every / time.Second), anchor: anchor}, nil
 }
+
+// grids are the grids through the Unix epoch that are in use.
+var grids intern.Pool[time.Duration, Interval]
+
+// Grid returns the grid through the Unix epoch, the same one for equal spacings. A
+// refusal is an *Error.
+func Grid(every time.Duration) (*Interval, error) {
+	return grids.Get(every, func() (*Interval, error) { return NewInterval(every, 0) })
+}
+
+// Phase returns the distance from a point of the grid to an instant (Unix seconds),
+// from 0 on and below the spacing.
+func (i *Interval) Phase(at int64) int64 { return floorMod(at-i.anchor, i.every) }
 
 func days(d time.Duration) string { return fmt.Sprintf("%d days", d/(24*time.Hour)) }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/carillon-scheduler/carillon/internal/intern"
 )
 
 // MaxCronLength is the longest expression that ParseCron reads, in bytes. A list
@@ -51,19 +53,48 @@ var macros = map[string]string{
 // parser reads one expression; the first error stops it.
 type parser struct {
 	expr     string
+	at       int // where the token that is being read begins in expr
 	err      *Error
 	warnings []string
 }
 
 func (p *parser) fail(field, token, reason, hint string) {
-	if p.err == nil {
-		p.err = &Error{Expr: p.expr, Field: field, Token: token, Reason: reason, Hint: hint}
+	if p.err != nil {
+		return
 	}
+	at := p.at
+	if token == "" {
+		at = -1
+	} else if strings.EqualFold(token, p.expr[at:min(at+len(token), len(p.expr))]) {
+		token = p.expr[at : at+len(token)] // as it was written
+	}
+	p.err = &Error{Expr: p.expr, Field: field, Token: token, Offset: at, Reason: reason, Hint: hint}
 }
+
+// part is a piece of the expression and where it begins.
+type part struct {
+	text string
+	at   int
+}
+
+// crons are the parsed expressions in use, by their canonical text.
+var crons intern.Pool[string, Cron]
 
 // ParseCron reads a cron expression in the dialect of the package comment.
 // Leading and trailing spaces and TABs are ignored. A refusal is an *Error.
+// Expressions with the same canonical text give the same Cron.
 func ParseCron(expr string) (*Cron, error) {
+	if c := crons.Find(expr); c != nil {
+		return c, nil
+	}
+	c, err := parseCron(expr)
+	if err != nil {
+		return nil, err
+	}
+	return crons.Put(c.text, c), nil
+}
+
+func parseCron(expr string) (*Cron, error) {
 	p := &parser{expr: expr}
 	c := p.parse()
 	if p.err != nil {
@@ -82,18 +113,18 @@ func (p *parser) parse() *Cron {
 		p.fail("", "", fmt.Sprintf("is %d bytes long, allowed are %d", len(p.expr), MaxCronLength), "")
 		return nil
 	}
-	fields := p.split(p.expr)
+	fields := p.split()
 	if p.err != nil {
 		return nil
 	}
-	source := strings.Join(fields, " ")
-	if strings.HasPrefix(source, "@") {
+	if source := strings.Trim(p.expr, " \t"); source[0] == '@' {
 		full, ok := macros[source]
 		if !ok {
+			p.at = fields[0].at
 			p.failMacro(source)
 			return nil
 		}
-		c := p.fields(strings.Split(full, " "))
+		c := p.fields(cut(full))
 		c.text = source
 		return c
 	}
@@ -102,22 +133,39 @@ func (p *parser) parse() *Cron {
 
 // split cuts at spaces and TABs and refuses what isn't printable ASCII, since
 // other blanks and digits look like the allowed ones.
-func (p *parser) split(expr string) []string {
-	for _, r := range expr {
+func (p *parser) split() []part {
+	for i, r := range p.expr {
 		if r != '\t' && (r < ' ' || r > '~') {
+			p.at = i
 			p.fail("character", string(r), "only printable ASCII is allowed", "separate the fields by spaces or TABs")
 			return nil
 		}
 	}
-	fields := strings.FieldsFunc(expr, func(r rune) bool { return r == ' ' || r == '\t' })
+	fields := cut(p.expr)
 	if len(fields) == 0 {
 		p.fail("", "", "is empty", `five fields, such as "0 2 * * *"`)
 		return nil
 	}
-	if upper := strings.ToUpper(fields[0]); strings.HasPrefix(upper, "TZ=") || strings.HasPrefix(upper, "CRON_TZ=") {
-		p.fail("time zone", fields[0], "a time-zone prefix is not allowed", "schedules are UTC")
+	p.at = fields[0].at
+	if upper := strings.ToUpper(fields[0].text); strings.HasPrefix(upper, "TZ=") || strings.HasPrefix(upper, "CRON_TZ=") {
+		p.fail("time zone", fields[0].text, "a time-zone prefix is not allowed", "schedules are UTC")
 	}
 	return fields
+}
+
+// cut cuts at spaces and TABs.
+func cut(expr string) (parts []part) {
+	for at := 0; at < len(expr); {
+		n := strings.IndexAny(expr[at:], " \t")
+		if n < 0 {
+			n = len(expr) - at
+		}
+		if n > 0 {
+			parts = append(parts, part{expr[at : at+n], at})
+		}
+		at += n + 1
+	}
+	return parts
 }
 
 func (p *parser) failMacro(source string) {
@@ -136,7 +184,7 @@ func (p *parser) failMacro(source string) {
 }
 
 // fields reads five or six fields. On an error the result is of no use.
-func (p *parser) fields(fields []string) *Cron {
+func (p *parser) fields(fields []part) *Cron {
 	c := &Cron{sec: 1}
 	if n := len(fields); n != 5 && n != 6 {
 		hint := "minute hour day-of-month month day-of-week, with an optional second first"
@@ -148,7 +196,8 @@ func (p *parser) fields(fields []string) *Cron {
 	}
 	canonical := make([]string, 0, 6)
 	next := func(f *field, special func(item string) bool) uint64 {
-		text := fields[0]
+		text := fields[0].text
+		p.at = fields[0].at
 		fields = fields[1:]
 		bits, canon := p.field(f, text, special)
 		canonical = append(canonical, canon)
@@ -159,10 +208,10 @@ func (p *parser) fields(fields []string) *Cron {
 	}
 	c.min = next(&minuteField, nil)
 	c.hour = uint32(next(&hourField, nil))
-	c.dom.starred = isStarred(fields[0])
+	c.dom.starred = isStarred(fields[0].text)
 	c.dom.days = uint32(next(&domField, c.dom.special))
 	c.month = uint16(next(&monthField, nil))
-	c.dow.starred = isStarred(fields[0])
+	c.dow.starred = isStarred(fields[0].text)
 	dow := next(&dowField, c.dow.special)
 	c.dow.days = uint8(dow&127 | dow>>7)
 	c.text = strings.Join(canonical, " ")
@@ -181,20 +230,21 @@ func (p *parser) field(f *field, text string, special func(item string) bool) (b
 		return valueBits(f.min, f.max, 1), text
 	}
 	items := strings.Split(text, ",")
+	start := p.at
 	for i, item := range items {
 		if item == "" {
+			p.at = start
 			p.fail(f.name, text, "has an empty list member; "+f.allowed(), "remove the comma")
 			return 0, ""
 		}
-		if special != nil && special(item) {
-			items[i] = trimZeros(item)
-			continue
+		if special == nil || !special(item) {
+			bits |= p.item(f, item)
 		}
-		bits |= p.item(f, item)
 		if p.err != nil {
 			return 0, ""
 		}
 		items[i] = trimZeros(item)
+		p.at += len(item) + len(",")
 	}
 	return bits, strings.Join(items, ",")
 }

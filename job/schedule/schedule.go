@@ -34,11 +34,20 @@
 //
 // An expression that can never fire is refused by ParseCron. One that says
 // something else than it seems to is accepted, with Warnings.
+//
+// # Plans
+//
+// A Plan is a recurrence with what a job adds to it: the first and the last instant at
+// which it may fire, an offset that spreads jobs of the same schedule, and calendars
+// whose days it leaves out. An occurrence that a calendar excludes stays one: it is
+// recorded as skipped.
 package schedule
 
-// DialectVersion names the reading of schedules that this package implements.
-// It grows when a stored schedule would fire at other times than before.
-const DialectVersion = 1
+// DialectVersion names the reading of schedules that this package implements. It
+// grows when a stored schedule may fire at other times than a program of before
+// would think: 1 knows cron expressions and intervals, 2 bounds, spreads and calendars
+// too. Nothing that a version fires is ever fired otherwise by a later one.
+const DialectVersion = 2
 
 // The range of instants, in Unix seconds: the first second of year 1 and the
 // last of year 9999, as in protobuf's Timestamp.
@@ -59,6 +68,16 @@ type Recurrence interface {
 	// seconds), or ok == false if there is none down to MinSecond. It
 	// allocates nothing.
 	Prev(before int64) (t int64, ok bool)
+
+	// Count returns how many fire times lie after one instant, up to and at
+	// another. Its cost doesn't depend on how far apart they are. It allocates
+	// nothing.
+	Count(after, upTo int64) int64
+
+	// Nth returns the n-th fire time after an instant: the first is what Next
+	// returns. ok is false if there are not so many up to MaxSecond, or n is
+	// below 1. It allocates nothing.
+	Nth(after, n int64) (t int64, ok bool)
 
 	// Describe says in plain English when the schedule fires.
 	Describe() string

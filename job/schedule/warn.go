@@ -35,12 +35,22 @@ func (p *parser) warnStep(f *field, item string, low, high, step int) {
 	}
 	switch {
 	case low < high && values&(values-1) == 0:
-		p.warnings = append(p.warnings, fmt.Sprintf("%q in the %s field fires only at %s %s: the step is larger than the range",
-			item, f.name, f.name, f.label(low)))
+		p.warnings = append(p.warnings, fmt.Sprintf("%q in the %s field fires only at %s %s: the step is larger than the range%s",
+			item, f.name, f.name, f.label(low), f.interval(step)))
 	case low == f.min && high == f.max && size%step != 0:
-		p.warnings = append(p.warnings, fmt.Sprintf("%q in the %s field starts anew with every %s: the last gap is shorter than %d",
-			item, f.name, f.within, step))
+		p.warnings = append(p.warnings, fmt.Sprintf("%q in the %s field starts anew with every %s: the last gap is shorter than %d%s",
+			item, f.name, f.within, step, f.interval(step)))
 	}
+}
+
+// interval says what a step of a field was likely meant to be.
+func (f *field) interval(step int) string {
+	units := map[string]string{"second": "s", "minute": "m", "hour": "h"}
+	unit, known := units[f.name]
+	if !known {
+		return ""
+	}
+	return fmt.Sprintf(" (every %s isn't cron: use an interval of %d%s)", plural(int64(step), f.name), step, unit)
 }
 
 // label returns a value as it is best known: by name where there is one.
@@ -93,3 +103,22 @@ func (c *Cron) longestGap() int64 {
 	}
 	return max(longest, first+daysPer400-last)
 }
+
+// Warnings lists what the author of a plan may not have meant, as it is at an instant
+// (Unix seconds), a sentence each.
+func (p Plan) Warnings(now int64) []string {
+	w := p.Recurrence.Warnings()
+	next, ok := p.NextRun(now, MaxSecond)
+	if !ok {
+		return w
+	}
+	if years := (next - now) / yearSeconds; years >= 1 {
+		w = append(w, fmt.Sprintf("the next fire time is more than %s away: %s", plural(years, "year"), instantText(next)))
+	}
+	if after, ok := p.Next(next); ok && p.Spread > after-next {
+		w = append(w, "the spread is longer than the time between two fire times")
+	}
+	return w
+}
+
+const yearSeconds = 36525 * secondsPerDay / 100
