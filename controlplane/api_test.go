@@ -530,24 +530,3 @@ func TestARestartForgetsNothing(t *testing.T) {
 		t.Errorf("the first slot is of %d, want %d", first, want)
 	}
 }
-
-func TestPreview(t *testing.T) {
-	s := newServer(t)
-	code, answer := s.post("/v1/schedules:preview", `{"schedule":{"cron":"*/5 14 * * *"},"from":"2024-09-13T14:15:00Z"}`)
-	if code != http.StatusOK || !strings.Contains(answer, `["2024-09-13T14:20:00Z", "2024-09-13T14:25:00Z", "2024-09-13T14:30:00Z"]`) &&
-		!strings.Contains(answer, `["2024-09-13T14:20:00Z","2024-09-13T14:25:00Z","2024-09-13T14:30:00Z"]`) || !strings.Contains(answer, "UTC") {
-		t.Errorf("B173: %d %s", code, answer)
-	}
-	for body, field := range map[string]string{
-		`{"schedule":{"cron":"0 0 30 2 *"}}`: "schedule.cron",
-		`{"schedule":{"immediate":{}}}`:      "schedule",
-		`{}`:                                 "schedule",
-		`{"schedule":{"cron":"* * * * *"},"count":-1}`:     "count",
-		`{"schedule":{"cron":"* * * * *"},"count":100000}`: "count",
-	} {
-		code, answer := s.post("/v1/schedules:preview", body)
-		if _, got := parseFailure(t, answer).reason(); code != http.StatusBadRequest || got != field {
-			t.Errorf("%s: %d, field %s, want %s", body, code, got, field)
-		}
-	}
-}

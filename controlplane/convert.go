@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/schedule"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -70,15 +71,16 @@ func describe(m *carillonv1.Job, j *job.Job, now job.Instant) job.Instant {
 		}
 		return 0
 	}
-	r, err := j.Schedule.Recurrence()
+	plan, err := j.Plan()
 	if err != nil {
 		if m.QuarantineReason == "" {
 			m.QuarantineReason = err.Error()
 		}
 		return 0
 	}
-	m.ScheduleDescription, m.Warnings = r.Describe(), r.Warnings()
-	next, ok := r.Next(max(now, j.EffectiveFrom).Seconds())
+	from := max(now, j.EffectiveFrom).Seconds()
+	m.ScheduleDescription, m.Warnings = plan.Describe(), plan.Warnings(from)
+	next, ok := plan.NextRun(from, schedule.MaxSecond)
 	if !ok {
 		return 0
 	}
@@ -86,19 +88,28 @@ func describe(m *carillonv1.Job, j *job.Job, now job.Instant) job.Instant {
 }
 
 func scheduleMessage(s job.Schedule) *carillonv1.Schedule {
+	m := &carillonv1.Schedule{StartTime: timestamp(s.Start), EndTime: timestamp(s.End), MaxOccurrences: s.MaxOccurrences}
 	switch s.Kind {
 	case job.KindImmediate:
-		return &carillonv1.Schedule{Kind: &carillonv1.Schedule_Immediate{Immediate: &carillonv1.ImmediateSchedule{}}}
+		m.Kind = &carillonv1.Schedule_Immediate{Immediate: &carillonv1.ImmediateSchedule{}}
 	case job.KindOnce:
-		return &carillonv1.Schedule{Kind: &carillonv1.Schedule_RunAt{RunAt: timestamp(s.At)}}
+		m.Kind = &carillonv1.Schedule_RunAt{RunAt: timestamp(s.At)}
 	case job.KindCron:
-		return &carillonv1.Schedule{Kind: &carillonv1.Schedule_Cron{Cron: s.Cron}}
+		m.Kind = &carillonv1.Schedule_Cron{Cron: s.Cron}
 	case job.KindInterval:
-		return &carillonv1.Schedule{Kind: &carillonv1.Schedule_Interval{Interval: &carillonv1.IntervalSchedule{
-			Every: durationpb.New(s.Every), Anchor: timestamppb.New(s.Anchor.Time()),
-		}}}
+		m.Kind = &carillonv1.Schedule_Interval{Interval: &carillonv1.IntervalSchedule{Every: durationpb.New(s.Every), Anchor: timestamppb.New(s.Anchor.Time())}}
+	default:
+		return nil
 	}
-	return nil
+	if s.Spread > 0 {
+		m.Spread, m.SpreadOffset = durationpb.New(s.Spread), durationpb.New(s.Offset)
+	}
+	if except, err := schedule.ParseExclusions(s.Calendars); err == nil {
+		for _, c := range except.Calendars() {
+			m.Calendars = append(m.Calendars, c.String())
+		}
+	}
+	return m
 }
 
 func retryMessage(p job.RetryPolicy) *carillonv1.RetryPolicy {

@@ -31,6 +31,8 @@ const (
 	reasonHandlerUnknown    = "HANDLER_NOT_REGISTERED"
 	reasonNotFound          = "NOT_FOUND"
 	reasonJobExists         = "JOB_EXISTS"
+	reasonCalendarChanged   = "CALENDAR_CHANGED"
+	reasonCalendarUnknown   = "CALENDAR_NOT_FOUND"
 	reasonRequestReused     = "REQUEST_ID_REUSED"
 	reasonJobEnded          = "JOB_ENDED"
 	reasonSlotFinal         = "SLOT_FINAL"

@@ -192,6 +192,8 @@ func (e *explainer) ended() {
 	case job.Dead:
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_DEAD_LETTERED, "Repair the cause, then run the job again.",
 			"%d of %d attempts failed; the last: %s", e.slot.Failures, e.job.Retry.MaxAttempts, e.slot.ErrorText)
+	case job.Skipped:
+		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_EXCLUDED_BY_CALENDAR, "Run the job by hand if it must run that day.", "it was not run: %s", e.slot.ErrorText)
 	default:
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_CANCELLED, "", "it is %v since %s: %s", e.slot.State, e.slot.FinishedAt, e.slot.ErrorText)
 	}
@@ -202,10 +204,10 @@ func fires(j *job.Job, at job.Instant) bool {
 	if j.Schedule.Kind == job.KindOnce {
 		return j.Schedule.At == at
 	}
-	r, err := j.Schedule.Recurrence()
+	plan, err := j.Plan()
 	if err != nil || !at.Whole() || at <= j.EffectiveFrom {
 		return false
 	}
-	next, ok := r.Next(at.Seconds() - 1)
+	next, ok := plan.Next(at.Seconds() - 1)
 	return ok && job.AtSecond(next) == at
 }

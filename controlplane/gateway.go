@@ -32,7 +32,7 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error
 		runtime.WithMiddlewares(newRoutes().strict),
 	)
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
-		carillonv1.RegisterJobServiceHandler, carillonv1.RegisterSlotServiceHandler, carillonv1.RegisterHandlerServiceHandler,
+		carillonv1.RegisterJobServiceHandler, carillonv1.RegisterSlotServiceHandler, carillonv1.RegisterHandlerServiceHandler, carillonv1.RegisterCalendarServiceHandler,
 	} {
 		if err := register(ctx, mux, conn); err != nil {
 			return nil, fmt.Errorf("register REST routes: %w", err)
@@ -49,6 +49,7 @@ func newRoutes() routes {
 	r := routes{}
 	for _, file := range []protoreflect.FileDescriptor{
 		carillonv1.File_carillon_v1_job_proto, carillonv1.File_carillon_v1_slot_proto, carillonv1.File_carillon_v1_handler_proto,
+		carillonv1.File_carillon_v1_calendar_proto,
 	} {
 		for i := range file.Services().Len() {
 			methods := file.Services().Get(i).Methods()
@@ -69,6 +70,8 @@ func (r routes) add(m protoreflect.MethodDescriptor) {
 	switch {
 	case rule.GetPost() != "":
 		method, pattern = http.MethodPost, rule.GetPost()
+	case rule.GetPut() != "":
+		method, pattern = http.MethodPut, rule.GetPut()
 	case rule.GetDelete() != "":
 		method, pattern = http.MethodDelete, rule.GetDelete()
 	}

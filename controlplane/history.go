@@ -123,7 +123,7 @@ func (h *history) scheduled() ([]job.SlotKey, job.Instant) {
 	if h.job.Schedule.Kind == job.KindOnce && h.job.Schedule.At < h.before {
 		return []job.SlotKey{{FireTime: h.job.Schedule.At, UID: h.job.UID}}, job.MinInstant
 	}
-	r, err := h.job.Schedule.Recurrence()
+	plan, err := h.job.Plan()
 	if err != nil {
 		return nil, job.MinInstant
 	}
@@ -133,7 +133,7 @@ func (h *history) scheduled() ([]job.SlotKey, job.Instant) {
 	}
 	var keys []job.SlotKey
 	for at := min(h.before, newest+1); len(keys) < historyChunk; {
-		sec, ok := r.Prev(ceilSecond(at))
+		sec, ok := plan.Prev(ceilSecond(at))
 		at = job.AtSecond(sec)
 		if !ok || at <= h.job.EffectiveFrom {
 			return keys, job.MinInstant

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/carillon-scheduler/carillon/job"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
@@ -34,7 +33,10 @@ func (s jobService) CreateJob(ctx context.Context, req *carillonv1.CreateJobRequ
 		return nil, err
 	}
 	if req.GetValidateOnly() {
-		j.EffectiveFrom = now()
+		j.EffectiveFrom = max(j.EffectiveFrom, now())
+		return &carillonv1.CreateJobResponse{Job: jobMessage(&j, now())}, nil
+	}
+	if j.CreatedAt != 0 { // a repeat
 		return &carillonv1.CreateJobResponse{Job: jobMessage(&j, now())}, nil
 	}
 	stored, existing, err := s.node.Create(ctx, j)
@@ -113,7 +115,8 @@ func (s jobService) createAll(ctx context.Context, jobs []job.Job) (*carillonv1.
 }
 
 // newJob checks a create and completes it: name, uid, shard, defaults. prefix
-// stands before the names of fields.
+// stands before the names of fields. It may return a job that is stored already, which
+// shows in its CreatedAt.
 func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.CreateJobRequest) (job.Job, error) {
 	var v violations
 	ns, err := parseParent(req.GetParent())
@@ -137,11 +140,42 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 	j.Name = jobName(ns, req.GetJobId(), req.GetRequestId())
 	j.UID = job.UID(uuid.Must(uuid.NewV7()))
 	j.Shard = shard.Of(ns, j.Name, s.shards)
-	j.RequestHash = j.Hash() // before what depends on the time
-	if j.Schedule.Kind == job.KindInterval && req.GetJob().GetSchedule().GetInterval().GetAnchor() == nil {
-		j.Schedule.Anchor = job.AtSecond(now().Seconds())
+	j.RequestHash = j.Hash() // before what depends on the time, and on the calendars' versions
+	if err := s.decideSchedule(ctx, &v, prefix+"job.schedule", req.GetJob().GetSchedule(), &j); err != nil {
+		return j, err
+	}
+	if err := v.err(); err != nil {
+		return s.unlessMade(ctx, j, err)
 	}
 	return j, nil
+}
+
+// decideSchedule decides what a schedule leaves open: an anchor, the place in a spread,
+// and what the calendars hold. Then it must fire at some time.
+func (s jobService) decideSchedule(ctx context.Context, v *violations, field string, m *carillonv1.Schedule, j *job.Job) error {
+	if j.Schedule.Kind == job.KindInterval && m.GetInterval().GetAnchor() == nil {
+		j.Schedule.Anchor = job.AtSecond(now().Seconds())
+	}
+	j.ChooseOffset()
+	if err := s.resolveCalendars(ctx, v, field+".calendars", j.Namespace, &j.Schedule); err != nil {
+		return err
+	}
+	checkFires(v, field, j.Schedule, now())
+	return nil
+}
+
+// unlessMade returns why a job can't be made now, or the stored job if the same request
+// made it when it still could: a repeat is answered whatever has become of calendars and
+// times since.
+func (s jobService) unlessMade(ctx context.Context, j job.Job, refusal error) (job.Job, error) {
+	if j.RequestID == "" {
+		return j, refusal
+	}
+	made, err := s.store.JobByRequest(ctx, j.Shard, j.Namespace, j.RequestID)
+	if err != nil || made.RequestHash != j.RequestHash {
+		return j, refusal // also if the database can't say: the request can't be met anyway
+	}
+	return made, nil
 }
 
 // jobName returns the name of a new job. Without one it is derived from the
@@ -303,58 +337,4 @@ func (s jobService) RunJob(ctx context.Context, req *carillonv1.RunJobRequest) (
 		slot = &found[0]
 	}
 	return &carillonv1.RunJobResponse{Slot: slotMessage(&store.SlotOf{Slot: *slot, Job: j}, nil)}, nil
-}
-
-// Bounds of a preview.
-const (
-	defaultPreview = 3
-	maxPreview     = 1000
-)
-
-// PreviewSchedule implements JobService.
-func (s jobService) PreviewSchedule(_ context.Context, req *carillonv1.PreviewScheduleRequest) (*carillonv1.PreviewScheduleResponse, error) {
-	var v violations
-	spec := scheduleSpec(&v, "schedule", req.GetSchedule())
-	if spec.Kind == job.KindImmediate || spec.Kind == job.KindOnce {
-		v.add("schedule", reasonInvalidSchedule, "must recur: cron or interval")
-	}
-	if req.GetFrom() != nil && req.GetFrom().CheckValid() != nil {
-		v.add("from", reasonInvalidField, "must be in the years 1 to 9999")
-	}
-	count := int(req.GetCount())
-	if count < 0 || count > maxPreview {
-		v.add("count", reasonInvalidField, fmt.Sprintf("must be 1 to %d, or not set", maxPreview))
-	}
-	if err := v.err(); err != nil {
-		return nil, err
-	}
-	if spec.Kind == job.KindInterval && req.GetSchedule().GetInterval().GetAnchor() == nil {
-		spec.Anchor = job.AtSecond(now().Seconds()) // as a create would choose it
-	}
-	from := now()
-	if req.GetFrom() != nil {
-		from = instant(req.GetFrom())
-	}
-	if count == 0 {
-		count = defaultPreview
-	}
-	return preview(spec, from, count)
-}
-
-func preview(spec job.Schedule, from job.Instant, count int) (*carillonv1.PreviewScheduleResponse, error) {
-	r, err := spec.Recurrence()
-	if err != nil {
-		return nil, invalid("schedule", reasonInvalidSchedule, err.Error())
-	}
-	resp := &carillonv1.PreviewScheduleResponse{FireTimes: []*timestamppb.Timestamp{}, Description: r.Describe(), Warnings: r.Warnings()}
-	at := from.Seconds()
-	for range count {
-		next, ok := r.Next(at)
-		if !ok {
-			break
-		}
-		resp.FireTimes = append(resp.FireTimes, &timestamppb.Timestamp{Seconds: next})
-		at = next
-	}
-	return resp, nil
 }

@@ -19,6 +19,8 @@ var (
 	errJobName     = errors.New("must be namespaces/{namespace}/jobs/{job}")
 	errSlotName    = errors.New("must be namespaces/{namespace}/jobs/{job}/slots/{fire time}")
 	errHandlerName = errors.New("must be handlers/{handler}")
+
+	errCalendarName = errors.New("must be namespaces/{namespace}/calendars/{calendar}")
 )
 
 // parseParent reads namespaces/{namespace}.
@@ -76,6 +78,21 @@ func parseSlot(s string) (slotRef, error) {
 	}
 	fire, err := job.ParseInstantID(id)
 	return slotRef{job: ref, fire: fire}, err
+}
+
+// parseCalendar reads namespaces/{namespace}/calendars/{calendar}.
+func parseCalendar(s string) (namespace, name string, err error) {
+	parts := strings.Split(s, "/")
+	if len(parts) != 4 || parts[2] != "calendars" {
+		return "", "", errCalendarName
+	}
+	if namespace, err = parseParent(parts[0] + "/" + parts[1]); err != nil {
+		return "", "", err
+	}
+	if err := job.CheckName(parts[3]); err != nil {
+		return "", "", errors.New("the calendar's name " + err.Error())
+	}
+	return namespace, parts[3], nil
 }
 
 // parseHandler reads handlers/{handler}.

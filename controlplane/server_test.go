@@ -25,14 +25,15 @@ import (
 
 // server is a running server with clients.
 type server struct {
-	t        *testing.T
-	url      string
-	grpc     string
-	jobs     carillonv1.JobServiceClient
-	slots    carillonv1.SlotServiceClient
-	handlers carillonv1.HandlerServiceClient
-	conn     *grpc.ClientConn
-	stop     func() error
+	t         *testing.T
+	url       string
+	grpc      string
+	jobs      carillonv1.JobServiceClient
+	slots     carillonv1.SlotServiceClient
+	handlers  carillonv1.HandlerServiceClient
+	calendars carillonv1.CalendarServiceClient
+	conn      *grpc.ClientConn
+	stop      func() error
 }
 
 // start serves a database, made at path if it isn't there.
@@ -64,7 +65,8 @@ func start(t *testing.T, path string, tune ...func(*engine.Config)) *server {
 	must(t, err)
 	stopped := false
 	s := &server{t: t, url: "http://" + httpListener.Addr().String(), grpc: grpcListener.Addr().String(), conn: conn,
-		jobs: carillonv1.NewJobServiceClient(conn), slots: carillonv1.NewSlotServiceClient(conn), handlers: carillonv1.NewHandlerServiceClient(conn)}
+		jobs: carillonv1.NewJobServiceClient(conn), slots: carillonv1.NewSlotServiceClient(conn), handlers: carillonv1.NewHandlerServiceClient(conn),
+		calendars: carillonv1.NewCalendarServiceClient(conn)}
 	s.stop = func() error {
 		if stopped {
 			return nil

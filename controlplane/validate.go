@@ -41,18 +41,28 @@ func jobSpec(v *violations, prefix string, m *carillonv1.Job) job.Job {
 	return j
 }
 
-// scheduleSpec reads a schedule.
+// scheduleSpec reads a schedule. Its calendars are the names that were given.
 func scheduleSpec(v *violations, field string, m *carillonv1.Schedule) job.Schedule {
+	s := scheduleKind(v, field, m)
+	if zone := m.GetTimeZone(); zone != "" && zone != "UTC" {
+		v.add(field+".time_zone", reasonInvalidSchedule, fmt.Sprintf("schedules are UTC: time zones such as %q are not supported; leave it empty", zone))
+	}
+	if s.Kind.Recurring() {
+		scheduleLimits(v, field+".", m, &s)
+		s.Dialect = s.NeedsDialect()
+	} else if s.Kind != job.KindNone {
+		refuseLimits(v, field+".", m)
+	}
+	return s
+}
+
+// scheduleKind reads what kind of schedule it is.
+func scheduleKind(v *violations, field string, m *carillonv1.Schedule) job.Schedule {
 	switch kind := m.GetKind().(type) {
 	case *carillonv1.Schedule_Immediate:
 		return job.Schedule{Kind: job.KindImmediate}
 	case *carillonv1.Schedule_RunAt:
-		before := len(v.fields)
-		at := wholeSecond(v, field+".run_at", kind.RunAt)
-		if at <= 0 && len(v.fields) == before {
-			v.add(field+".run_at", reasonInvalidField, "must be after 1970-01-01T00:00:00Z")
-		}
-		return job.Schedule{Kind: job.KindOnce, At: at}
+		return job.Schedule{Kind: job.KindOnce, At: laterSecond(v, field+".run_at", kind.RunAt)}
 	case *carillonv1.Schedule_Cron:
 		s := job.Schedule{Kind: job.KindCron, Cron: kind.Cron, Dialect: schedule.DialectVersion}
 		checkRecurrence(v, field+".cron", s)
@@ -62,6 +72,77 @@ func scheduleSpec(v *violations, field string, m *carillonv1.Schedule) job.Sched
 	}
 	v.add(field, reasonInvalidSchedule, "is required: one of immediate, run_at, cron and interval")
 	return job.Schedule{}
+}
+
+// scheduleLimits reads what a recurring schedule adds to its recurrence.
+func scheduleLimits(v *violations, prefix string, m *carillonv1.Schedule, s *job.Schedule) {
+	if m.GetStartTime() != nil {
+		s.Start = laterSecond(v, prefix+"start_time", m.GetStartTime())
+	}
+	if m.GetEndTime() != nil {
+		s.End = laterSecond(v, prefix+"end_time", m.GetEndTime())
+		if s.End != 0 && s.End < s.Start {
+			v.add(prefix+"end_time", reasonInvalidSchedule, "must not lie before start_time")
+		}
+	}
+	if s.MaxOccurrences = m.GetMaxOccurrences(); s.MaxOccurrences < 0 || s.MaxOccurrences > job.MaxOccurrencesLimit {
+		v.add(prefix+"max_occurrences", reasonInvalidSchedule, fmt.Sprintf("must be 1 to %d, or not set", int64(job.MaxOccurrencesLimit)))
+	}
+	if m.GetSpread() != nil {
+		err := m.GetSpread().CheckValid()
+		if s.Spread = m.GetSpread().AsDuration(); err == nil {
+			err = schedule.CheckSpread(s.Spread)
+		}
+		if err != nil {
+			s.Spread = 0
+			v.add(prefix+"spread", reasonInvalidSchedule, err.Error())
+		}
+	}
+	s.Calendars = calendarNames(v, prefix+"calendars", m.GetCalendars())
+}
+
+// refuseLimits refuses, for a job that fires once, what only a recurring one may have.
+func refuseLimits(v *violations, prefix string, m *carillonv1.Schedule) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"start_time", m.GetStartTime() != nil}, {"end_time", m.GetEndTime() != nil}, {"max_occurrences", m.GetMaxOccurrences() != 0},
+		{"spread", m.GetSpread() != nil}, {"calendars", len(m.GetCalendars()) > 0},
+	} {
+		if f.set {
+			v.add(prefix+f.name, reasonInvalidSchedule, "is for cron and interval: this job fires once")
+		}
+	}
+}
+
+// searchAhead is how far ahead a job that is created must fire. What doesn't fire in a
+// century never does, or is a mistake; and the search must end.
+const searchAhead = 36525 * 24 * time.Hour
+
+// checkFires refuses a schedule that never fires. What it adds to its recurrence must
+// have been resolved.
+func checkFires(v *violations, field string, s job.Schedule, from job.Instant) {
+	if !s.Kind.Recurring() || len(v.fields) > 0 {
+		return
+	}
+	plan, err := s.Plan(from)
+	if err != nil {
+		v.add(field, reasonInvalidSchedule, err.Error())
+		return
+	}
+	until := min(max(from, s.Start).Add(searchAhead).Seconds(), schedule.MaxSecond)
+	if _, fires := plan.NextRun(from.Seconds(), until); fires {
+		return
+	}
+	switch next, ok := plan.Next(from.Seconds()); {
+	case s.End != 0 && s.End <= from:
+		v.add(field+".end_time", reasonInvalidSchedule, "has passed: the job would never fire")
+	case ok && next <= until && s.Calendars != "":
+		v.add(field+".calendars", reasonInvalidSchedule, "exclude every occurrence of the next 100 years: the job would never fire")
+	default:
+		v.add(field, reasonInvalidSchedule, "has no fire time from "+max(from, s.Start).String()+" on: the job would never fire")
+	}
 }
 
 func intervalSpec(v *violations, field string, m *carillonv1.IntervalSchedule) job.Schedule {
@@ -86,6 +167,16 @@ func checkRecurrence(v *violations, field string, s job.Schedule) {
 	if _, err := s.Recurrence(); err != nil {
 		v.add(field, reasonInvalidSchedule, err.Error())
 	}
+}
+
+// laterSecond reads a scheduled instant after the epoch: zero is none.
+func laterSecond(v *violations, field string, t *timestamppb.Timestamp) job.Instant {
+	before := len(v.fields)
+	at := wholeSecond(v, field, t)
+	if at <= 0 && len(v.fields) == before {
+		v.add(field, reasonInvalidField, "must be after 1970-01-01T00:00:00Z")
+	}
+	return at
 }
 
 // wholeSecond reads a scheduled instant.

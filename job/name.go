@@ -56,7 +56,8 @@ var (
 	errID   = errors.New("must be 1 to 128 letters, digits, '.', '_', ':' or '-'")
 )
 
-// CheckName reports what is wrong with the name of a namespace or a handler.
+// CheckName reports what is wrong with the name of a namespace, a handler or a
+// calendar.
 func CheckName(s string) error {
 	if s == "" || len(s) > MaxNameLength || !alphanumeric(s[0]) || !alphanumeric(s[len(s)-1]) {
 		return errName

@@ -17,6 +17,7 @@ type Store interface {
 	Inbox
 	Reader
 	Catalog
+	Calendars
 	Auditor
 	// Close ends all work; calls that are under way fail.
 	Close() error

@@ -224,6 +224,15 @@ const (
 	selectHandlers = `SELECT name, created_at, last_seen_at FROM handlers `
 	handlerByName  = selectHandlers + `WHERE name = $1`
 	listHandlers   = selectHandlers + `WHERE name > $1 ORDER BY name LIMIT $2`
+
+	insertCalendar = `INSERT INTO calendars (namespace, name, version, description, items, deleted, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`
+	selectCalendars = `SELECT ` + storekit.CalendarColumns + ` FROM calendars c WHERE c.namespace = $1 AND `
+	selectCalendar  = selectCalendars + `c.name = $2 AND c.version = $3`
+	newestCalendar  = selectCalendars + `c.name = $2 ORDER BY c.version DESC LIMIT 1`
+	listCalendars   = selectCalendars + `c.name > $2 AND NOT c.deleted
+		AND (SELECT count(*) FROM calendars n WHERE n.namespace = c.namespace AND n.name = c.name AND n.version > c.version) = 0
+		ORDER BY c.name LIMIT $3`
 )
 
 // The audit of a shard.
@@ -322,6 +331,10 @@ func Statements() map[string]string {
 		"touchHandlers":         touchHandlers,
 		"handlerByName":         handlerByName,
 		"listHandlers":          listHandlers,
+		"insertCalendar":        insertCalendar,
+		"selectCalendar":        selectCalendar,
+		"newestCalendar":        newestCalendar,
+		"listCalendars":         listCalendars,
 		"auditShard":            auditShard,
 		"auditEpochs":           auditEpochs,
 		"auditJobs":             auditJobs,

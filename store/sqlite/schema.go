@@ -24,6 +24,17 @@ var upgrades = [][]string{{
 	`CREATE INDEX jobs_single ON jobs (shard, coalesce(fire_at, created_at), uid) WHERE kind < 3 AND ended_at IS NULL`,
 }, {
 	`ALTER TABLE jobs ADD COLUMN ended_by_itself INTEGER NOT NULL DEFAULT 0`,
+}, {
+	`CREATE TABLE calendars (
+		namespace   TEXT NOT NULL,
+		name        TEXT NOT NULL,
+		version     INTEGER NOT NULL,
+		description TEXT NOT NULL,
+		items       TEXT NOT NULL,
+		deleted     INTEGER NOT NULL,
+		created_at  INTEGER NOT NULL,
+		PRIMARY KEY (namespace, name, version)
+	) STRICT, WITHOUT ROWID`,
 }}
 
 // schemaVersion is the newest version. A file of a later one is refused.

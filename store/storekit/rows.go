@@ -1,6 +1,7 @@
 package storekit
 
 import (
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -293,4 +294,17 @@ func ScanUID(row Scanner) (uid job.UID, err error) {
 // ScanHandler reads name, created_at and last_seen_at.
 func ScanHandler(row Scanner) (h store.Handler, err error) {
 	return h, row.Scan(&h.Name, &h.CreatedAt, &h.LastSeenAt)
+}
+
+// CalendarColumns are the columns of a version of a calendar, of the table c.
+const CalendarColumns = `c.namespace, c.name, c.version, c.description, c.items, c.deleted, c.created_at`
+
+// ScanCalendar reads CalendarColumns.
+func ScanCalendar(row Scanner) (c store.Calendar, err error) {
+	var items string
+	err = row.Scan(&c.Namespace, &c.Name, &c.Version, &c.Description, &items, &c.Deleted, &c.CreatedAt)
+	if items != "" {
+		c.Items = strings.Split(items, ",")
+	}
+	return c, err
 }

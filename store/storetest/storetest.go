@@ -24,7 +24,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		name  string
 		tests map[string]func(*testing.T, *world)
 	}{
-		{"Ownership", ownershipTests}, {"Commit", commitTests}, {"Load", loadTests}, {"Inbox", inboxTests}, {"Read", readTests}, {"People", peopleTests}, {"Retention", retentionTests}, {"Race", raceTests},
+		{"Ownership", ownershipTests}, {"Commit", commitTests}, {"Load", loadTests}, {"Inbox", inboxTests}, {"Read", readTests}, {"People", peopleTests}, {"Calendars", calendarTests}, {"Retention", retentionTests}, {"Race", raceTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for name, test := range group.tests {

@@ -1076,12 +1076,20 @@ func (x *RunJobResponse) GetSlot() *Slot {
 // The request of PreviewSchedule.
 type PreviewScheduleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The schedule: cron or interval.
+	// The schedule, of any kind.
 	Schedule *Schedule `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
-	// Fire times strictly after this instant are shown. Default: now.
+	// Fire times strictly after this instant are shown. Default: now. A max_occurrences
+	// counts from here, too.
 	From *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	// How many fire times to show: default 3, at most 1,000.
-	Count         int32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	Count int32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// The name of the job, namespaces/{namespace}/jobs/{job}: a spread depends on it, and
+	// calendars are looked for in its namespace. Without it, nothing is moved, and
+	// calendars are those of namespaces/default.
+	Job string `protobuf:"bytes,4,opt,name=job,proto3" json:"job,omitempty"`
+	// If set, occurrence_count and skipped_count say how much happens after from, up to
+	// and at this instant. It must not lie before from, nor more than 100 years after it.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1137,6 +1145,20 @@ func (x *PreviewScheduleRequest) GetCount() int32 {
 	return 0
 }
 
+func (x *PreviewScheduleRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *PreviewScheduleRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 // The response of PreviewSchedule.
 type PreviewScheduleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1145,7 +1167,14 @@ type PreviewScheduleResponse struct {
 	// The schedule in plain English.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	// What is legal but likely not meant.
-	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// The occurrences before the last of fire_times that a calendar excludes, at most
+	// 1,000.
+	Skipped []*SkippedOccurrence `protobuf:"bytes,4,rep,name=skipped,proto3" json:"skipped,omitempty"`
+	// How often the job runs from from to until.
+	OccurrenceCount int64 `protobuf:"varint,5,opt,name=occurrence_count,json=occurrenceCount,proto3" json:"occurrence_count,omitempty"`
+	// How many occurrences from from to until a calendar excludes.
+	SkippedCount  int64 `protobuf:"varint,6,opt,name=skipped_count,json=skippedCount,proto3" json:"skipped_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1200,6 +1229,261 @@ func (x *PreviewScheduleResponse) GetWarnings() []string {
 	}
 	return nil
 }
+
+func (x *PreviewScheduleResponse) GetSkipped() []*SkippedOccurrence {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
+func (x *PreviewScheduleResponse) GetOccurrenceCount() int64 {
+	if x != nil {
+		return x.OccurrenceCount
+	}
+	return 0
+}
+
+func (x *PreviewScheduleResponse) GetSkippedCount() int64 {
+	if x != nil {
+		return x.SkippedCount
+	}
+	return 0
+}
+
+// An occurrence that a calendar excludes.
+type SkippedOccurrence struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When the job would have fired.
+	FireTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=fire_time,json=fireTime,proto3" json:"fire_time,omitempty"`
+	// The calendar, as {calendar}@{version}.
+	Calendar      string `protobuf:"bytes,2,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SkippedOccurrence) Reset() {
+	*x = SkippedOccurrence{}
+	mi := &file_carillon_v1_job_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SkippedOccurrence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SkippedOccurrence) ProtoMessage() {}
+
+func (x *SkippedOccurrence) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_job_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SkippedOccurrence.ProtoReflect.Descriptor instead.
+func (*SkippedOccurrence) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SkippedOccurrence) GetFireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FireTime
+	}
+	return nil
+}
+
+func (x *SkippedOccurrence) GetCalendar() string {
+	if x != nil {
+		return x.Calendar
+	}
+	return ""
+}
+
+// The request of BatchPreviewSchedules.
+type BatchPreviewSchedulesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What to preview: 1 to 1,000. All their counts together are at most 100,000.
+	Requests      []*PreviewScheduleRequest `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchPreviewSchedulesRequest) Reset() {
+	*x = BatchPreviewSchedulesRequest{}
+	mi := &file_carillon_v1_job_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchPreviewSchedulesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchPreviewSchedulesRequest) ProtoMessage() {}
+
+func (x *BatchPreviewSchedulesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_job_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchPreviewSchedulesRequest.ProtoReflect.Descriptor instead.
+func (*BatchPreviewSchedulesRequest) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *BatchPreviewSchedulesRequest) GetRequests() []*PreviewScheduleRequest {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+// The response of BatchPreviewSchedules.
+type BatchPreviewSchedulesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The answers, in the order of the requests.
+	Previews      []*SchedulePreview `protobuf:"bytes,1,rep,name=previews,proto3" json:"previews,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchPreviewSchedulesResponse) Reset() {
+	*x = BatchPreviewSchedulesResponse{}
+	mi := &file_carillon_v1_job_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchPreviewSchedulesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchPreviewSchedulesResponse) ProtoMessage() {}
+
+func (x *BatchPreviewSchedulesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_job_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchPreviewSchedulesResponse.ProtoReflect.Descriptor instead.
+func (*BatchPreviewSchedulesResponse) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *BatchPreviewSchedulesResponse) GetPreviews() []*SchedulePreview {
+	if x != nil {
+		return x.Previews
+	}
+	return nil
+}
+
+// What became of one request of a BatchPreviewSchedules.
+type SchedulePreview struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What became of it.
+	//
+	// Types that are valid to be assigned to Result:
+	//
+	//	*SchedulePreview_Preview
+	//	*SchedulePreview_Error
+	Result        isSchedulePreview_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SchedulePreview) Reset() {
+	*x = SchedulePreview{}
+	mi := &file_carillon_v1_job_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SchedulePreview) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SchedulePreview) ProtoMessage() {}
+
+func (x *SchedulePreview) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_job_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SchedulePreview.ProtoReflect.Descriptor instead.
+func (*SchedulePreview) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SchedulePreview) GetResult() isSchedulePreview_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *SchedulePreview) GetPreview() *PreviewScheduleResponse {
+	if x != nil {
+		if x, ok := x.Result.(*SchedulePreview_Preview); ok {
+			return x.Preview
+		}
+	}
+	return nil
+}
+
+func (x *SchedulePreview) GetError() *status.Status {
+	if x != nil {
+		if x, ok := x.Result.(*SchedulePreview_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+type isSchedulePreview_Result interface {
+	isSchedulePreview_Result()
+}
+
+type SchedulePreview_Preview struct {
+	// The preview.
+	Preview *PreviewScheduleResponse `protobuf:"bytes,1,opt,name=preview,proto3,oneof"`
+}
+
+type SchedulePreview_Error struct {
+	// What PreviewSchedule would have failed with. The others are not affected.
+	Error *status.Status `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
+}
+
+func (*SchedulePreview_Preview) isSchedulePreview_Result() {}
+
+func (*SchedulePreview_Error) isSchedulePreview_Result() {}
 
 var File_carillon_v1_job_proto protoreflect.FileDescriptor
 
@@ -1273,22 +1557,38 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\"7\n" +
 	"\x0eRunJobResponse\x12%\n" +
-	"\x04slot\x18\x01 \x01(\v2\x11.carillon.v1.SlotR\x04slot\"\x96\x01\n" +
+	"\x04slot\x18\x01 \x01(\v2\x11.carillon.v1.SlotR\x04slot\"\xda\x01\n" +
 	"\x16PreviewScheduleRequest\x126\n" +
 	"\bschedule\x18\x01 \x01(\v2\x15.carillon.v1.ScheduleB\x03\xe0A\x02R\bschedule\x12.\n" +
 	"\x04from\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\x05R\x05count\"\x92\x01\n" +
+	"\x05count\x18\x03 \x01(\x05R\x05count\x12\x10\n" +
+	"\x03job\x18\x04 \x01(\tR\x03job\x120\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x9c\x02\n" +
 	"\x17PreviewScheduleResponse\x129\n" +
 	"\n" +
 	"fire_times\x18\x01 \x03(\v2\x1a.google.protobuf.TimestampR\tfireTimes\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x1a\n" +
-	"\bwarnings\x18\x03 \x03(\tR\bwarnings*\x86\x01\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\x128\n" +
+	"\askipped\x18\x04 \x03(\v2\x1e.carillon.v1.SkippedOccurrenceR\askipped\x12)\n" +
+	"\x10occurrence_count\x18\x05 \x01(\x03R\x0foccurrenceCount\x12#\n" +
+	"\rskipped_count\x18\x06 \x01(\x03R\fskippedCount\"h\n" +
+	"\x11SkippedOccurrence\x127\n" +
+	"\tfire_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\bfireTime\x12\x1a\n" +
+	"\bcalendar\x18\x02 \x01(\tR\bcalendar\"d\n" +
+	"\x1cBatchPreviewSchedulesRequest\x12D\n" +
+	"\brequests\x18\x01 \x03(\v2#.carillon.v1.PreviewScheduleRequestB\x03\xe0A\x02R\brequests\"Y\n" +
+	"\x1dBatchPreviewSchedulesResponse\x128\n" +
+	"\bpreviews\x18\x01 \x03(\v2\x1c.carillon.v1.SchedulePreviewR\bpreviews\"\x89\x01\n" +
+	"\x0fSchedulePreview\x12@\n" +
+	"\apreview\x18\x01 \x01(\v2$.carillon.v1.PreviewScheduleResponseH\x00R\apreview\x12*\n" +
+	"\x05error\x18\x02 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
+	"\x06result*\x86\x01\n" +
 	"\bJobState\x12\x19\n" +
 	"\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10JOB_STATE_ACTIVE\x10\x01\x12\x17\n" +
 	"\x13JOB_STATE_COMPLETED\x10\x02\x12\x15\n" +
 	"\x11JOB_STATE_DELETED\x10\x03\x12\x19\n" +
-	"\x15JOB_STATE_QUARANTINED\x10\x042\xd7\a\n" +
+	"\x15JOB_STATE_QUARANTINED\x10\x042\xef\b\n" +
 	"\n" +
 	"JobService\x12|\n" +
 	"\tCreateJob\x12\x1d.carillon.v1.CreateJobRequest\x1a\x1e.carillon.v1.CreateJobResponse\"0\x82\xd3\xe4\x93\x02*:\x03jobb\x03job\"\x1e/v1/{parent=namespaces/*}/jobs\x12\x93\x01\n" +
@@ -1298,7 +1598,8 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\bListJobs\x12\x1c.carillon.v1.ListJobsRequest\x1a\x1d.carillon.v1.ListJobsResponse\"&\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{parent=namespaces/*}/jobs\x12w\n" +
 	"\tDeleteJob\x12\x1d.carillon.v1.DeleteJobRequest\x1a\x1e.carillon.v1.DeleteJobResponse\"+\x82\xd3\xe4\x93\x02%b\x03job*\x1e/v1/{name=namespaces/*/jobs/*}\x12v\n" +
 	"\x06RunJob\x12\x1a.carillon.v1.RunJobRequest\x1a\x1b.carillon.v1.RunJobResponse\"3\x82\xd3\xe4\x93\x02-:\x01*b\x04slot\"\"/v1/{name=namespaces/*/jobs/*}:run\x12~\n" +
-	"\x0fPreviewSchedule\x12#.carillon.v1.PreviewScheduleRequest\x1a$.carillon.v1.PreviewScheduleResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/schedules:previewB\xad\x01\n" +
+	"\x0fPreviewSchedule\x12#.carillon.v1.PreviewScheduleRequest\x1a$.carillon.v1.PreviewScheduleResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/schedules:preview\x12\x95\x01\n" +
+	"\x15BatchPreviewSchedules\x12).carillon.v1.BatchPreviewSchedulesRequest\x1a*.carillon.v1.BatchPreviewSchedulesResponse\"%\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/schedules:batchPreviewB\xad\x01\n" +
 	"\x0fcom.carillon.v1B\bJobProtoP\x01ZCgithub.com/carillon-scheduler/carillon/proto/carillon/v1;carillonv1\xa2\x02\x03CXX\xaa\x02\vCarillon.V1\xca\x02\vCarillon\\V1\xe2\x02\x17Carillon\\V1\\GPBMetadata\xea\x02\fCarillon::V1b\x06proto3"
 
 var (
@@ -1314,81 +1615,94 @@ func file_carillon_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_carillon_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_carillon_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_carillon_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_carillon_v1_job_proto_goTypes = []any{
-	(JobState)(0),                    // 0: carillon.v1.JobState
-	(*Job)(nil),                      // 1: carillon.v1.Job
-	(*CreateJobRequest)(nil),         // 2: carillon.v1.CreateJobRequest
-	(*CreateJobResponse)(nil),        // 3: carillon.v1.CreateJobResponse
-	(*BatchCreateJobsRequest)(nil),   // 4: carillon.v1.BatchCreateJobsRequest
-	(*BatchCreateJobsResponse)(nil),  // 5: carillon.v1.BatchCreateJobsResponse
-	(*StreamCreateJobsRequest)(nil),  // 6: carillon.v1.StreamCreateJobsRequest
-	(*StreamCreateJobsResponse)(nil), // 7: carillon.v1.StreamCreateJobsResponse
-	(*GetJobRequest)(nil),            // 8: carillon.v1.GetJobRequest
-	(*GetJobResponse)(nil),           // 9: carillon.v1.GetJobResponse
-	(*ListJobsRequest)(nil),          // 10: carillon.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 11: carillon.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),         // 12: carillon.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),        // 13: carillon.v1.DeleteJobResponse
-	(*RunJobRequest)(nil),            // 14: carillon.v1.RunJobRequest
-	(*RunJobResponse)(nil),           // 15: carillon.v1.RunJobResponse
-	(*PreviewScheduleRequest)(nil),   // 16: carillon.v1.PreviewScheduleRequest
-	(*PreviewScheduleResponse)(nil),  // 17: carillon.v1.PreviewScheduleResponse
-	nil,                              // 18: carillon.v1.Job.LabelsEntry
-	(*Json)(nil),                     // 19: carillon.v1.Json
-	(*Schedule)(nil),                 // 20: carillon.v1.Schedule
-	(*RetryPolicy)(nil),              // 21: carillon.v1.RetryPolicy
-	(*durationpb.Duration)(nil),      // 22: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 23: google.protobuf.Timestamp
-	(*status.Status)(nil),            // 24: google.rpc.Status
-	(*Slot)(nil),                     // 25: carillon.v1.Slot
+	(JobState)(0),                         // 0: carillon.v1.JobState
+	(*Job)(nil),                           // 1: carillon.v1.Job
+	(*CreateJobRequest)(nil),              // 2: carillon.v1.CreateJobRequest
+	(*CreateJobResponse)(nil),             // 3: carillon.v1.CreateJobResponse
+	(*BatchCreateJobsRequest)(nil),        // 4: carillon.v1.BatchCreateJobsRequest
+	(*BatchCreateJobsResponse)(nil),       // 5: carillon.v1.BatchCreateJobsResponse
+	(*StreamCreateJobsRequest)(nil),       // 6: carillon.v1.StreamCreateJobsRequest
+	(*StreamCreateJobsResponse)(nil),      // 7: carillon.v1.StreamCreateJobsResponse
+	(*GetJobRequest)(nil),                 // 8: carillon.v1.GetJobRequest
+	(*GetJobResponse)(nil),                // 9: carillon.v1.GetJobResponse
+	(*ListJobsRequest)(nil),               // 10: carillon.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),              // 11: carillon.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),              // 12: carillon.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),             // 13: carillon.v1.DeleteJobResponse
+	(*RunJobRequest)(nil),                 // 14: carillon.v1.RunJobRequest
+	(*RunJobResponse)(nil),                // 15: carillon.v1.RunJobResponse
+	(*PreviewScheduleRequest)(nil),        // 16: carillon.v1.PreviewScheduleRequest
+	(*PreviewScheduleResponse)(nil),       // 17: carillon.v1.PreviewScheduleResponse
+	(*SkippedOccurrence)(nil),             // 18: carillon.v1.SkippedOccurrence
+	(*BatchPreviewSchedulesRequest)(nil),  // 19: carillon.v1.BatchPreviewSchedulesRequest
+	(*BatchPreviewSchedulesResponse)(nil), // 20: carillon.v1.BatchPreviewSchedulesResponse
+	(*SchedulePreview)(nil),               // 21: carillon.v1.SchedulePreview
+	nil,                                   // 22: carillon.v1.Job.LabelsEntry
+	(*Json)(nil),                          // 23: carillon.v1.Json
+	(*Schedule)(nil),                      // 24: carillon.v1.Schedule
+	(*RetryPolicy)(nil),                   // 25: carillon.v1.RetryPolicy
+	(*durationpb.Duration)(nil),           // 26: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 27: google.protobuf.Timestamp
+	(*status.Status)(nil),                 // 28: google.rpc.Status
+	(*Slot)(nil),                          // 29: carillon.v1.Slot
 }
 var file_carillon_v1_job_proto_depIdxs = []int32{
-	19, // 0: carillon.v1.Job.params:type_name -> carillon.v1.Json
-	20, // 1: carillon.v1.Job.schedule:type_name -> carillon.v1.Schedule
-	21, // 2: carillon.v1.Job.retry_policy:type_name -> carillon.v1.RetryPolicy
-	22, // 3: carillon.v1.Job.attempt_timeout:type_name -> google.protobuf.Duration
+	23, // 0: carillon.v1.Job.params:type_name -> carillon.v1.Json
+	24, // 1: carillon.v1.Job.schedule:type_name -> carillon.v1.Schedule
+	25, // 2: carillon.v1.Job.retry_policy:type_name -> carillon.v1.RetryPolicy
+	26, // 3: carillon.v1.Job.attempt_timeout:type_name -> google.protobuf.Duration
 	0,  // 4: carillon.v1.Job.state:type_name -> carillon.v1.JobState
-	23, // 5: carillon.v1.Job.create_time:type_name -> google.protobuf.Timestamp
-	23, // 6: carillon.v1.Job.effective_from:type_name -> google.protobuf.Timestamp
-	23, // 7: carillon.v1.Job.end_time:type_name -> google.protobuf.Timestamp
-	23, // 8: carillon.v1.Job.next_fire_time:type_name -> google.protobuf.Timestamp
-	18, // 9: carillon.v1.Job.labels:type_name -> carillon.v1.Job.LabelsEntry
+	27, // 5: carillon.v1.Job.create_time:type_name -> google.protobuf.Timestamp
+	27, // 6: carillon.v1.Job.effective_from:type_name -> google.protobuf.Timestamp
+	27, // 7: carillon.v1.Job.end_time:type_name -> google.protobuf.Timestamp
+	27, // 8: carillon.v1.Job.next_fire_time:type_name -> google.protobuf.Timestamp
+	22, // 9: carillon.v1.Job.labels:type_name -> carillon.v1.Job.LabelsEntry
 	1,  // 10: carillon.v1.CreateJobRequest.job:type_name -> carillon.v1.Job
 	1,  // 11: carillon.v1.CreateJobResponse.job:type_name -> carillon.v1.Job
 	2,  // 12: carillon.v1.BatchCreateJobsRequest.requests:type_name -> carillon.v1.CreateJobRequest
 	1,  // 13: carillon.v1.BatchCreateJobsResponse.jobs:type_name -> carillon.v1.Job
 	2,  // 14: carillon.v1.StreamCreateJobsRequest.create:type_name -> carillon.v1.CreateJobRequest
 	1,  // 15: carillon.v1.StreamCreateJobsResponse.job:type_name -> carillon.v1.Job
-	24, // 16: carillon.v1.StreamCreateJobsResponse.error:type_name -> google.rpc.Status
+	28, // 16: carillon.v1.StreamCreateJobsResponse.error:type_name -> google.rpc.Status
 	1,  // 17: carillon.v1.GetJobResponse.job:type_name -> carillon.v1.Job
 	1,  // 18: carillon.v1.ListJobsResponse.jobs:type_name -> carillon.v1.Job
 	1,  // 19: carillon.v1.DeleteJobResponse.job:type_name -> carillon.v1.Job
-	25, // 20: carillon.v1.RunJobResponse.slot:type_name -> carillon.v1.Slot
-	20, // 21: carillon.v1.PreviewScheduleRequest.schedule:type_name -> carillon.v1.Schedule
-	23, // 22: carillon.v1.PreviewScheduleRequest.from:type_name -> google.protobuf.Timestamp
-	23, // 23: carillon.v1.PreviewScheduleResponse.fire_times:type_name -> google.protobuf.Timestamp
-	2,  // 24: carillon.v1.JobService.CreateJob:input_type -> carillon.v1.CreateJobRequest
-	4,  // 25: carillon.v1.JobService.BatchCreateJobs:input_type -> carillon.v1.BatchCreateJobsRequest
-	6,  // 26: carillon.v1.JobService.StreamCreateJobs:input_type -> carillon.v1.StreamCreateJobsRequest
-	8,  // 27: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
-	10, // 28: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
-	12, // 29: carillon.v1.JobService.DeleteJob:input_type -> carillon.v1.DeleteJobRequest
-	14, // 30: carillon.v1.JobService.RunJob:input_type -> carillon.v1.RunJobRequest
-	16, // 31: carillon.v1.JobService.PreviewSchedule:input_type -> carillon.v1.PreviewScheduleRequest
-	3,  // 32: carillon.v1.JobService.CreateJob:output_type -> carillon.v1.CreateJobResponse
-	5,  // 33: carillon.v1.JobService.BatchCreateJobs:output_type -> carillon.v1.BatchCreateJobsResponse
-	7,  // 34: carillon.v1.JobService.StreamCreateJobs:output_type -> carillon.v1.StreamCreateJobsResponse
-	9,  // 35: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
-	11, // 36: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
-	13, // 37: carillon.v1.JobService.DeleteJob:output_type -> carillon.v1.DeleteJobResponse
-	15, // 38: carillon.v1.JobService.RunJob:output_type -> carillon.v1.RunJobResponse
-	17, // 39: carillon.v1.JobService.PreviewSchedule:output_type -> carillon.v1.PreviewScheduleResponse
-	32, // [32:40] is the sub-list for method output_type
-	24, // [24:32] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	29, // 20: carillon.v1.RunJobResponse.slot:type_name -> carillon.v1.Slot
+	24, // 21: carillon.v1.PreviewScheduleRequest.schedule:type_name -> carillon.v1.Schedule
+	27, // 22: carillon.v1.PreviewScheduleRequest.from:type_name -> google.protobuf.Timestamp
+	27, // 23: carillon.v1.PreviewScheduleRequest.until:type_name -> google.protobuf.Timestamp
+	27, // 24: carillon.v1.PreviewScheduleResponse.fire_times:type_name -> google.protobuf.Timestamp
+	18, // 25: carillon.v1.PreviewScheduleResponse.skipped:type_name -> carillon.v1.SkippedOccurrence
+	27, // 26: carillon.v1.SkippedOccurrence.fire_time:type_name -> google.protobuf.Timestamp
+	16, // 27: carillon.v1.BatchPreviewSchedulesRequest.requests:type_name -> carillon.v1.PreviewScheduleRequest
+	21, // 28: carillon.v1.BatchPreviewSchedulesResponse.previews:type_name -> carillon.v1.SchedulePreview
+	17, // 29: carillon.v1.SchedulePreview.preview:type_name -> carillon.v1.PreviewScheduleResponse
+	28, // 30: carillon.v1.SchedulePreview.error:type_name -> google.rpc.Status
+	2,  // 31: carillon.v1.JobService.CreateJob:input_type -> carillon.v1.CreateJobRequest
+	4,  // 32: carillon.v1.JobService.BatchCreateJobs:input_type -> carillon.v1.BatchCreateJobsRequest
+	6,  // 33: carillon.v1.JobService.StreamCreateJobs:input_type -> carillon.v1.StreamCreateJobsRequest
+	8,  // 34: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
+	10, // 35: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
+	12, // 36: carillon.v1.JobService.DeleteJob:input_type -> carillon.v1.DeleteJobRequest
+	14, // 37: carillon.v1.JobService.RunJob:input_type -> carillon.v1.RunJobRequest
+	16, // 38: carillon.v1.JobService.PreviewSchedule:input_type -> carillon.v1.PreviewScheduleRequest
+	19, // 39: carillon.v1.JobService.BatchPreviewSchedules:input_type -> carillon.v1.BatchPreviewSchedulesRequest
+	3,  // 40: carillon.v1.JobService.CreateJob:output_type -> carillon.v1.CreateJobResponse
+	5,  // 41: carillon.v1.JobService.BatchCreateJobs:output_type -> carillon.v1.BatchCreateJobsResponse
+	7,  // 42: carillon.v1.JobService.StreamCreateJobs:output_type -> carillon.v1.StreamCreateJobsResponse
+	9,  // 43: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
+	11, // 44: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
+	13, // 45: carillon.v1.JobService.DeleteJob:output_type -> carillon.v1.DeleteJobResponse
+	15, // 46: carillon.v1.JobService.RunJob:output_type -> carillon.v1.RunJobResponse
+	17, // 47: carillon.v1.JobService.PreviewSchedule:output_type -> carillon.v1.PreviewScheduleResponse
+	20, // 48: carillon.v1.JobService.BatchPreviewSchedules:output_type -> carillon.v1.BatchPreviewSchedulesResponse
+	40, // [40:49] is the sub-list for method output_type
+	31, // [31:40] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_job_proto_init() }
@@ -1403,13 +1717,17 @@ func file_carillon_v1_job_proto_init() {
 		(*StreamCreateJobsResponse_Job)(nil),
 		(*StreamCreateJobsResponse_Error)(nil),
 	}
+	file_carillon_v1_job_proto_msgTypes[20].OneofWrappers = []any{
+		(*SchedulePreview_Preview)(nil),
+		(*SchedulePreview_Error)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_carillon_v1_job_proto_rawDesc), len(file_carillon_v1_job_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

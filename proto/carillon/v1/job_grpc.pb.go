@@ -19,14 +19,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	JobService_CreateJob_FullMethodName        = "/carillon.v1.JobService/CreateJob"
-	JobService_BatchCreateJobs_FullMethodName  = "/carillon.v1.JobService/BatchCreateJobs"
-	JobService_StreamCreateJobs_FullMethodName = "/carillon.v1.JobService/StreamCreateJobs"
-	JobService_GetJob_FullMethodName           = "/carillon.v1.JobService/GetJob"
-	JobService_ListJobs_FullMethodName         = "/carillon.v1.JobService/ListJobs"
-	JobService_DeleteJob_FullMethodName        = "/carillon.v1.JobService/DeleteJob"
-	JobService_RunJob_FullMethodName           = "/carillon.v1.JobService/RunJob"
-	JobService_PreviewSchedule_FullMethodName  = "/carillon.v1.JobService/PreviewSchedule"
+	JobService_CreateJob_FullMethodName             = "/carillon.v1.JobService/CreateJob"
+	JobService_BatchCreateJobs_FullMethodName       = "/carillon.v1.JobService/BatchCreateJobs"
+	JobService_StreamCreateJobs_FullMethodName      = "/carillon.v1.JobService/StreamCreateJobs"
+	JobService_GetJob_FullMethodName                = "/carillon.v1.JobService/GetJob"
+	JobService_ListJobs_FullMethodName              = "/carillon.v1.JobService/ListJobs"
+	JobService_DeleteJob_FullMethodName             = "/carillon.v1.JobService/DeleteJob"
+	JobService_RunJob_FullMethodName                = "/carillon.v1.JobService/RunJob"
+	JobService_PreviewSchedule_FullMethodName       = "/carillon.v1.JobService/PreviewSchedule"
+	JobService_BatchPreviewSchedules_FullMethodName = "/carillon.v1.JobService/BatchPreviewSchedules"
 )
 
 // JobServiceClient is the client API for JobService service.
@@ -55,6 +56,8 @@ type JobServiceClient interface {
 	RunJob(ctx context.Context, in *RunJobRequest, opts ...grpc.CallOption) (*RunJobResponse, error)
 	// Computes the next fire times of a schedule without storing anything.
 	PreviewSchedule(ctx context.Context, in *PreviewScheduleRequest, opts ...grpc.CallOption) (*PreviewScheduleResponse, error)
+	// Computes the next fire times of up to 1,000 schedules, each on its own.
+	BatchPreviewSchedules(ctx context.Context, in *BatchPreviewSchedulesRequest, opts ...grpc.CallOption) (*BatchPreviewSchedulesResponse, error)
 }
 
 type jobServiceClient struct {
@@ -148,6 +151,16 @@ func (c *jobServiceClient) PreviewSchedule(ctx context.Context, in *PreviewSched
 	return out, nil
 }
 
+func (c *jobServiceClient) BatchPreviewSchedules(ctx context.Context, in *BatchPreviewSchedulesRequest, opts ...grpc.CallOption) (*BatchPreviewSchedulesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchPreviewSchedulesResponse)
+	err := c.cc.Invoke(ctx, JobService_BatchPreviewSchedules_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // JobServiceServer is the server API for JobService service.
 // All implementations must embed UnimplementedJobServiceServer
 // for forward compatibility.
@@ -174,6 +187,8 @@ type JobServiceServer interface {
 	RunJob(context.Context, *RunJobRequest) (*RunJobResponse, error)
 	// Computes the next fire times of a schedule without storing anything.
 	PreviewSchedule(context.Context, *PreviewScheduleRequest) (*PreviewScheduleResponse, error)
+	// Computes the next fire times of up to 1,000 schedules, each on its own.
+	BatchPreviewSchedules(context.Context, *BatchPreviewSchedulesRequest) (*BatchPreviewSchedulesResponse, error)
 	mustEmbedUnimplementedJobServiceServer()
 }
 
@@ -207,6 +222,9 @@ func (UnimplementedJobServiceServer) RunJob(context.Context, *RunJobRequest) (*R
 }
 func (UnimplementedJobServiceServer) PreviewSchedule(context.Context, *PreviewScheduleRequest) (*PreviewScheduleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PreviewSchedule not implemented")
+}
+func (UnimplementedJobServiceServer) BatchPreviewSchedules(context.Context, *BatchPreviewSchedulesRequest) (*BatchPreviewSchedulesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchPreviewSchedules not implemented")
 }
 func (UnimplementedJobServiceServer) mustEmbedUnimplementedJobServiceServer() {}
 func (UnimplementedJobServiceServer) testEmbeddedByValue()                    {}
@@ -362,6 +380,24 @@ func _JobService_PreviewSchedule_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobService_BatchPreviewSchedules_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchPreviewSchedulesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).BatchPreviewSchedules(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_BatchPreviewSchedules_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).BatchPreviewSchedules(ctx, req.(*BatchPreviewSchedulesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // JobService_ServiceDesc is the grpc.ServiceDesc for JobService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -396,6 +432,10 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PreviewSchedule",
 			Handler:    _JobService_PreviewSchedule_Handler,
+		},
+		{
+			MethodName: "BatchPreviewSchedules",
+			Handler:    _JobService_BatchPreviewSchedules_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

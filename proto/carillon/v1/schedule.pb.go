@@ -24,8 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// When a job fires. Always UTC. Fields 5 to 19 are kept for windows, limits,
-// spread and calendars.
+// When a job fires. Always UTC. Fields 12 to 19 are kept for windows.
 type Schedule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one kind must be set.
@@ -36,7 +35,26 @@ type Schedule struct {
 	//	*Schedule_RunAt
 	//	*Schedule_Cron
 	//	*Schedule_Interval
-	Kind          isSchedule_Kind `protobuf_oneof:"kind"`
+	Kind isSchedule_Kind `protobuf_oneof:"kind"`
+	// The job fires at no earlier instant: whole seconds, after 1970.
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	// The job fires at no later instant: whole seconds, after start_time.
+	EndTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	// How often the job fires, at most 10,000,000,000. Occurrences that a calendar
+	// excludes don't count. Zero, the default: without a limit.
+	MaxOccurrences int64 `protobuf:"varint,7,opt,name=max_occurrences,json=maxOccurrences,proto3" json:"max_occurrences,omitempty"`
+	// Moves every fire time of the job by the same time, which is below this one: whole
+	// seconds, 2 s to 31 days. Which it is follows from the job's name, so that jobs
+	// with the same schedule don't all fire at once, and each stays where it is.
+	Spread *durationpb.Duration `protobuf:"bytes,8,opt,name=spread,proto3" json:"spread,omitempty"`
+	// The time by which the job is moved.
+	SpreadOffset *durationpb.Duration `protobuf:"bytes,9,opt,name=spread_offset,json=spreadOffset,proto3" json:"spread_offset,omitempty"`
+	// At most 5 calendars of the job's namespace, by the last part of their names, or as
+	// {calendar}@{version}. Occurrences that one of them excludes are recorded as
+	// SKIPPED. The newest version is taken when the job is created, and kept.
+	Calendars []string `protobuf:"bytes,10,rep,name=calendars,proto3" json:"calendars,omitempty"`
+	// Kept for time zones. Must be empty or UTC.
+	TimeZone      string `protobuf:"bytes,11,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -112,6 +130,55 @@ func (x *Schedule) GetInterval() *IntervalSchedule {
 		}
 	}
 	return nil
+}
+
+func (x *Schedule) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *Schedule) GetEndTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndTime
+	}
+	return nil
+}
+
+func (x *Schedule) GetMaxOccurrences() int64 {
+	if x != nil {
+		return x.MaxOccurrences
+	}
+	return 0
+}
+
+func (x *Schedule) GetSpread() *durationpb.Duration {
+	if x != nil {
+		return x.Spread
+	}
+	return nil
+}
+
+func (x *Schedule) GetSpreadOffset() *durationpb.Duration {
+	if x != nil {
+		return x.SpreadOffset
+	}
+	return nil
+}
+
+func (x *Schedule) GetCalendars() []string {
+	if x != nil {
+		return x.Calendars
+	}
+	return nil
+}
+
+func (x *Schedule) GetTimeZone() string {
+	if x != nil {
+		return x.TimeZone
+	}
+	return ""
 }
 
 type isSchedule_Kind interface {
@@ -335,12 +402,21 @@ var File_carillon_v1_schedule_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_schedule_proto_rawDesc = "" +
 	"\n" +
-	"\x1acarillon/v1/schedule.proto\x12\vcarillon.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xda\x01\n" +
+	"\x1acarillon/v1/schedule.proto\x12\vcarillon.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa8\x04\n" +
 	"\bSchedule\x12>\n" +
 	"\timmediate\x18\x01 \x01(\v2\x1e.carillon.v1.ImmediateScheduleH\x00R\timmediate\x123\n" +
 	"\x06run_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\x05runAt\x12\x14\n" +
 	"\x04cron\x18\x03 \x01(\tH\x00R\x04cron\x12;\n" +
-	"\binterval\x18\x04 \x01(\v2\x1d.carillon.v1.IntervalScheduleH\x00R\bintervalB\x06\n" +
+	"\binterval\x18\x04 \x01(\v2\x1d.carillon.v1.IntervalScheduleH\x00R\binterval\x129\n" +
+	"\n" +
+	"start_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
+	"\bend_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12'\n" +
+	"\x0fmax_occurrences\x18\a \x01(\x03R\x0emaxOccurrences\x121\n" +
+	"\x06spread\x18\b \x01(\v2\x19.google.protobuf.DurationR\x06spread\x12C\n" +
+	"\rspread_offset\x18\t \x01(\v2\x19.google.protobuf.DurationB\x03\xe0A\x03R\fspreadOffset\x12\x1c\n" +
+	"\tcalendars\x18\n" +
+	" \x03(\tR\tcalendars\x12\x1b\n" +
+	"\ttime_zone\x18\v \x01(\tR\btimeZoneB\x06\n" +
 	"\x04kind\"\x13\n" +
 	"\x11ImmediateSchedule\"|\n" +
 	"\x10IntervalSchedule\x124\n" +
@@ -380,18 +456,22 @@ var file_carillon_v1_schedule_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),   // 5: google.protobuf.Duration
 }
 var file_carillon_v1_schedule_proto_depIdxs = []int32{
-	1, // 0: carillon.v1.Schedule.immediate:type_name -> carillon.v1.ImmediateSchedule
-	4, // 1: carillon.v1.Schedule.run_at:type_name -> google.protobuf.Timestamp
-	2, // 2: carillon.v1.Schedule.interval:type_name -> carillon.v1.IntervalSchedule
-	5, // 3: carillon.v1.IntervalSchedule.every:type_name -> google.protobuf.Duration
-	4, // 4: carillon.v1.IntervalSchedule.anchor:type_name -> google.protobuf.Timestamp
-	5, // 5: carillon.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	5, // 6: carillon.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	1,  // 0: carillon.v1.Schedule.immediate:type_name -> carillon.v1.ImmediateSchedule
+	4,  // 1: carillon.v1.Schedule.run_at:type_name -> google.protobuf.Timestamp
+	2,  // 2: carillon.v1.Schedule.interval:type_name -> carillon.v1.IntervalSchedule
+	4,  // 3: carillon.v1.Schedule.start_time:type_name -> google.protobuf.Timestamp
+	4,  // 4: carillon.v1.Schedule.end_time:type_name -> google.protobuf.Timestamp
+	5,  // 5: carillon.v1.Schedule.spread:type_name -> google.protobuf.Duration
+	5,  // 6: carillon.v1.Schedule.spread_offset:type_name -> google.protobuf.Duration
+	5,  // 7: carillon.v1.IntervalSchedule.every:type_name -> google.protobuf.Duration
+	4,  // 8: carillon.v1.IntervalSchedule.anchor:type_name -> google.protobuf.Timestamp
+	5,  // 9: carillon.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	5,  // 10: carillon.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_schedule_proto_init() }

@@ -270,6 +270,8 @@ const (
 	ReasonCode_REASON_CODE_JOB_ENDED ReasonCode = 13
 	// The node can't commit to its database.
 	ReasonCode_REASON_CODE_STORE_UNAVAILABLE ReasonCode = 14
+	// A calendar of the job excludes it.
+	ReasonCode_REASON_CODE_EXCLUDED_BY_CALENDAR ReasonCode = 15
 )
 
 // Enum value maps for ReasonCode.
@@ -290,6 +292,7 @@ var (
 		12: "REASON_CODE_JOB_QUARANTINED",
 		13: "REASON_CODE_JOB_ENDED",
 		14: "REASON_CODE_STORE_UNAVAILABLE",
+		15: "REASON_CODE_EXCLUDED_BY_CALENDAR",
 	}
 	ReasonCode_value = map[string]int32{
 		"REASON_CODE_UNSPECIFIED":           0,
@@ -307,6 +310,7 @@ var (
 		"REASON_CODE_JOB_QUARANTINED":       12,
 		"REASON_CODE_JOB_ENDED":             13,
 		"REASON_CODE_STORE_UNAVAILABLE":     14,
+		"REASON_CODE_EXCLUDED_BY_CALENDAR":  15,
 	}
 )
 
@@ -1511,7 +1515,7 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\x1aATTEMPT_OUTCOME_LEASE_LOST\x10\x04\x12\x1c\n" +
 	"\x18ATTEMPT_OUTCOME_RELEASED\x10\x05\x12\x1d\n" +
 	"\x19ATTEMPT_OUTCOME_CANCELLED\x10\x06\x12\x1d\n" +
-	"\x19ATTEMPT_OUTCOME_UNCLAIMED\x10\a*\xd6\x03\n" +
+	"\x19ATTEMPT_OUTCOME_UNCLAIMED\x10\a*\xfc\x03\n" +
 	"\n" +
 	"ReasonCode\x12\x1b\n" +
 	"\x17REASON_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -1529,7 +1533,8 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\x15REASON_CODE_SUCCEEDED\x10\v\x12\x1f\n" +
 	"\x1bREASON_CODE_JOB_QUARANTINED\x10\f\x12\x19\n" +
 	"\x15REASON_CODE_JOB_ENDED\x10\r\x12!\n" +
-	"\x1dREASON_CODE_STORE_UNAVAILABLE\x10\x0e2\xb1\x05\n" +
+	"\x1dREASON_CODE_STORE_UNAVAILABLE\x10\x0e\x12$\n" +
+	" REASON_CODE_EXCLUDED_BY_CALENDAR\x10\x0f2\xb1\x05\n" +
 	"\vSlotService\x12z\n" +
 	"\aGetSlot\x12\x1b.carillon.v1.GetSlotRequest\x1a\x1c.carillon.v1.GetSlotResponse\"4\x82\xd3\xe4\x93\x02.b\x04slot\x12&/v1/{name=namespaces/*/jobs/*/slots/*}\x12z\n" +
 	"\tListSlots\x12\x1d.carillon.v1.ListSlotsRequest\x1a\x1e.carillon.v1.ListSlotsResponse\".\x82\xd3\xe4\x93\x02(\x12&/v1/{parent=namespaces/*/jobs/*}/slots\x12\x8e\x01\n" +
