@@ -35,7 +35,7 @@ func (s calendarService) PutCalendar(ctx context.Context, req *carillonv1.PutCal
 	ns, name, err := parseCalendar(req.GetName())
 	v.check("name", err)
 	next := store.Calendar{Namespace: ns, Name: name, Description: req.GetDescription(), CreatedAt: now()}
-	warnings := calendarItems(&v, req, &next)
+	warnings := calendarItems(ctx, &v, req, &next)
 	if len(next.Description) > maxDescriptionBytes || next.Description != job.CleanText([]byte(next.Description), maxDescriptionBytes) {
 		v.add("description", reasonInvalidField, fmt.Sprintf("must be at most %d bytes of valid UTF-8 without NUL", maxDescriptionBytes))
 	}
@@ -55,7 +55,7 @@ func (s calendarService) PutCalendar(ctx context.Context, req *carillonv1.PutCal
 }
 
 // calendarItems puts together what a put holds, in canonical form.
-func calendarItems(v *violations, req *carillonv1.PutCalendarRequest, c *store.Calendar) (warnings []string) {
+func calendarItems(ctx context.Context, v *violations, req *carillonv1.PutCalendarRequest, c *store.Calendar) (warnings []string) {
 	items := slices.Clone(req.GetItems())
 	if len(items) > schedule.MaxCalendarItems {
 		v.add("items", reasonInvalidField, fmt.Sprintf("must be at most %d, are %d", schedule.MaxCalendarItems, len(items)))
@@ -63,7 +63,7 @@ func calendarItems(v *violations, req *carillonv1.PutCalendarRequest, c *store.C
 	}
 	own := len(items)
 	if req.GetIcs() != "" {
-		more, warned, err := calendarfile.FromICS(req.GetIcs(), clock())
+		more, warned, err := calendarfile.FromICS(ctx, req.GetIcs(), clock())
 		v.check("ics", err)
 		items, warnings = append(items, more...), warned
 	}

@@ -3,6 +3,7 @@
 package calendarfile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -41,8 +42,9 @@ func checkText(text string) error {
 // FromICS reads the times of the events of an iCalendar file (RFC 5545) as items. An
 // event of whole days that recurs every year on its date becomes days of every year;
 // other events that recur are expanded until ExpandedYears from now, and warnings say
-// so. Times without a time zone are taken as UTC. An error names the event.
-func FromICS(text string, now time.Time) (items, warnings []string, err error) {
+// so. Times without a time zone are taken as UTC. An error names the event. The end of
+// ctx is looked for between two events: a rule without any time takes a while.
+func FromICS(ctx context.Context, text string, now time.Time) (items, warnings []string, err error) {
 	if err := checkText(text); err != nil {
 		return nil, nil, err
 	}
@@ -58,7 +60,11 @@ func FromICS(text string, now time.Time) (items, warnings []string, err error) {
 		}
 	}
 	for _, e := range events {
-		if err := r.event(e); err != nil {
+		err := ctx.Err()
+		if err == nil {
+			err = r.event(e)
+		}
+		if err != nil {
 			return nil, nil, fmt.Errorf("event %s: %w", nameOf(e), err)
 		}
 	}
