@@ -7,8 +7,7 @@ func (c *Cron) Count(after, upTo int64) int64 {
 	if upTo <= after {
 		return 0
 	}
-	y := c.years()
-	return c.rank(&y, upTo) - c.rank(&y, after)
+	return c.rank(upTo) - c.rank(after)
 }
 
 // Nth implements Recurrence.
@@ -16,12 +15,11 @@ func (c *Cron) Nth(after, n int64) (t int64, ok bool) {
 	if n < 1 {
 		return 0, false
 	}
-	y := c.years()
-	before := c.rank(&y, after)
-	if n > y.cycle*25-before { // more than 9999 years have; spares an overflow below
+	before := c.rank(after)
+	if n > c.years.cycle*25-before { // more than 9999 years have; spares an overflow below
 		return 0, false
 	}
-	return c.ofRank(&y, before+n)
+	return c.ofRank(before + n)
 }
 
 // yearCounts is how many fire times there are in a year, by its kind, and in the 400
@@ -34,7 +32,8 @@ type yearCounts struct {
 
 const cycleYears = 400
 
-func (c *Cron) years() (y yearCounts) {
+// countYears counts the fire times of years.
+func (c *Cron) countYears() (y yearCounts) {
 	y.day = int64(bits.OnesCount32(c.hour) * bits.OnesCount64(c.min) * bits.OnesCount64(c.sec))
 	for leap := range 2 {
 		for first := range 7 {
@@ -77,7 +76,8 @@ func (c *Cron) daysOfMonth(month, length, first int) int {
 }
 
 // rank returns how many fire times there are up to and at an instant.
-func (c *Cron) rank(y *yearCounts, at int64) int64 {
+func (c *Cron) rank(at int64) int64 {
+	y := &c.years
 	if at < MinSecond {
 		return 0
 	}
@@ -118,7 +118,8 @@ func (c *Cron) timesUpTo(s int) int {
 }
 
 // ofRank returns the fire time up to which there are so many, itself included.
-func (c *Cron) ofRank(y *yearCounts, rank int64) (t int64, ok bool) {
+func (c *Cron) ofRank(rank int64) (t int64, ok bool) {
+	y := &c.years
 	cycles := (rank - 1) / y.cycle
 	rank -= cycles * y.cycle
 	year, first := int(cycles)*cycleYears+1, firstWeekday

@@ -11,8 +11,10 @@ type Cron struct {
 	dow      dowSpec
 
 	days         [4][7]uint32 // [length of the month - 28][weekday of its first day], bit d: fires on day d
+	years        yearCounts
 	text         string
 	stepWarnings []string
+	warnings     func() []string // finds them once: a list of jobs asks for those of each
 }
 
 // String returns the expression in canonical form: one space between fields,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 
 	"github.com/carillon-scheduler/carillon/internal/intern"
 )
@@ -105,6 +106,8 @@ func parseCron(expr string) (*Cron, error) {
 		p.fail("", "", "never fires: no month that it names has such a day", "")
 		return nil, p.err
 	}
+	c.years = c.countYears()
+	c.warnings = sync.OnceValue(c.findWarnings)
 	return c, nil
 }
 

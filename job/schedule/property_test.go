@@ -3,6 +3,7 @@ package schedule
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,12 +31,20 @@ func randomInstant(r *rand.Rand) int64 {
 	}
 }
 
-// TestRandomCronAgainstCalendarWalk compares Next and Prev with a walk over
-// days, for random expressions and instants.
+// pairsWanted is how many pairs of an expression and an instant are compared with a
+// walk, over a hundred instants of each of many expressions.
+const (
+	expressionsTried = 10_000
+	instantsTried    = 110
+	pairsWanted      = 1_000_000 // some expressions never fire, some instants' next lies beyond the walk
+)
+
+// TestRandomCronAgainstCalendarWalk compares Next, Prev, Count and Nth with a walk over
+// the days of some years, for random expressions and instants.
 func TestRandomCronAgainstCalendarWalk(t *testing.T) {
 	r := rand.New(rand.NewPCG(20260310, 1))
-	accepted, refused := 0, 0
-	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
+	refused, pairs := 0, 0
+	for range expressionsTried {
 		o := randomOracle(r, true)
 		c, err := ParseCron(o.text)
 		if err != nil {
@@ -43,18 +52,108 @@ func TestRandomCronAgainstCalendarWalk(t *testing.T) {
 			checkNever(t, o, err, refused)
 			continue
 		}
-		accepted++
-		for range 5 {
-			compareWithWalk(t, o, c, randomInstant(r))
+		w := o.walk(randomInstant(r), 1100)
+		for range instantsTried {
+			pairs += w.compare(t, c, w.first+r.Int64N(w.end-w.first), w.first+r.Int64N(w.end-w.first))
 		}
+		checkInverse(t, c, randomInstant(r))
 		if t.Failed() {
 			return
 		}
 	}
-	t.Logf("%d expressions accepted, %d refused", accepted, refused)
-	if accepted < 500 {
-		t.Errorf("only %d expressions tried", accepted)
+	t.Logf("%d pairs compared, %d expressions refused", pairs, refused)
+	if pairs < pairsWanted {
+		t.Errorf("only %d pairs compared", pairs)
 	}
+}
+
+// TestRareCronAgainstCalendarWalk walks as far as it takes, which is far for some.
+func TestRareCronAgainstCalendarWalk(t *testing.T) {
+	r := rand.New(rand.NewPCG(20260310, 4))
+	for accepted := 0; accepted < 5000; {
+		o := randomOracle(r, true)
+		c, err := ParseCron(o.text)
+		if err != nil {
+			continue
+		}
+		accepted++
+		compareWithWalk(t, o, c, randomInstant(r))
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// walk is the days of a range on which an oracle fires.
+type walk struct {
+	o          *oracle
+	first, end int64 // midnights; the end isn't part of it
+	days       []int64
+	seconds    []int64
+}
+
+func (o *oracle) walk(from int64, days int) *walk {
+	from = max(from, MinSecond)
+	from = min(from-floorMod(from, secondsPerDay), MaxSecond+1-int64(days)*secondsPerDay)
+	w := &walk{o: o, first: from, end: from + int64(days)*secondsPerDay, seconds: o.seconds()}
+	day := time.Unix(from, 0).UTC()
+	for range days {
+		if o.matchesDay(day) {
+			w.days = append(w.days, day.Unix())
+		}
+		day = day.AddDate(0, 0, 1)
+	}
+	return w
+}
+
+// upTo returns how many fire times of the walk lie up to and at an instant.
+func (w *walk) upTo(at int64) int64 {
+	n, onDay := slices.BinarySearch(w.days, at-floorMod(at, secondsPerDay))
+	count := int64(n) * int64(len(w.seconds))
+	if onDay {
+		k, there := slices.BinarySearch(w.seconds, floorMod(at, secondsPerDay))
+		if there {
+			k++
+		}
+		count += int64(k)
+	}
+	return count
+}
+
+// at returns the n-th fire time of the walk, from 0 on, if it has one.
+func (w *walk) at(n int64) (int64, bool) {
+	per := int64(len(w.seconds))
+	if n < 0 || n >= int64(len(w.days))*per {
+		return 0, false
+	}
+	return w.days[n/per] + w.seconds[n%per], true
+}
+
+// compare compares c with the walk at an instant of it, and in the range from it to
+// another one, and returns how many comparisons that were.
+func (w *walk) compare(t *testing.T, c *Cron, at, other int64) (compared int) {
+	rank := w.upTo(at)
+	if want, known := w.at(rank); known {
+		compared++
+		if got, ok := c.Next(at); !ok || got != want {
+			t.Errorf("%q: Next(%s) = %s, %v; want %s", w.o.text, rfc3339(at), rfc3339(got), ok, rfc3339(want))
+		}
+	}
+	if want, known := w.at(w.upTo(at-1) - 1); known {
+		if got, ok := c.Prev(at); !ok || got != want {
+			t.Errorf("%q: Prev(%s) = %s, %v; want %s", w.o.text, rfc3339(at), rfc3339(got), ok, rfc3339(want))
+		}
+	}
+	want := max(0, w.upTo(other)-rank)
+	if got := c.Count(at, other); got != want {
+		t.Errorf("%q: Count(%s, %s) = %d, want %d", w.o.text, rfc3339(at), rfc3339(other), got, want)
+	}
+	if last, known := w.at(rank + want - 1); known && want > 0 {
+		if got, ok := c.Nth(at, want); !ok || got != last {
+			t.Errorf("%q: Nth(%s, %d) = %s, %v; want %s", w.o.text, rfc3339(at), want, rfc3339(got), ok, rfc3339(last))
+		}
+	}
+	return compared
 }
 
 // checkNever proves a refusal by walking the calendar's whole cycle (the first
@@ -120,8 +219,9 @@ func TestRandomCronAgainstPublicParsers(t *testing.T) {
 	theirs := netresearch.MustNewParser(netresearch.Minute | netresearch.Hour | netresearch.Dom |
 		netresearch.Month | netresearch.Dow | netresearch.DowOrDom)
 	r := rand.New(rand.NewPCG(20260310, 2))
+	const wanted = 50_000
 	compared := 0
-	for deadline := time.Now().Add(4 * time.Second); time.Now().Before(deadline) && !t.Failed(); {
+	for tried := 0; compared < wanted && tried < 100*wanted && !t.Failed(); tried++ {
 		o := randomOracle(r, false)
 		c, err := ParseCron(o.text)
 		if err != nil || !o.plain || len(c.stepWarnings) > 0 {
@@ -149,8 +249,7 @@ func TestRandomCronAgainstPublicParsers(t *testing.T) {
 			t.Errorf("%q from %s: we say %s, go-cron %s", text, rfc3339(at), rfc3339(next), rfc3339(got.Unix()))
 		}
 	}
-	t.Logf("%d comparisons", compared)
-	if compared < 500 {
+	if compared < wanted {
 		t.Errorf("only %d comparisons", compared)
 	}
 }
@@ -229,6 +328,9 @@ func FuzzParseCron(f *testing.F) {
 				t.Fatalf("%q: Next(%d) = %d, %v; %q: %d", expr, at, next, ok, c, same)
 			}
 			checkInverse(t, c, at)
+			if nth, ok := c.Nth(at, 1000); ok && c.Count(at, nth) != 1000 {
+				t.Fatalf("%q: the 1000th after %d is %d, up to which there are %d", expr, at, nth, c.Count(at, nth))
+			}
 		}
 	})
 }

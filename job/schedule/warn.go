@@ -8,7 +8,9 @@ import (
 )
 
 // Warnings implements Recurrence.
-func (c *Cron) Warnings() []string {
+func (c *Cron) Warnings() []string { return slices.Clone(c.warnings()) }
+
+func (c *Cron) findWarnings() []string {
 	w := slices.Clone(c.stepWarnings)
 	domBinds, dowBinds := c.domBinds(), c.dowBinds()
 	starred := c.dom.starred || c.dow.starred
