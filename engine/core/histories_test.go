@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/schedule"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -130,10 +131,28 @@ func (h *history) drop(worker WorkerKey, token Token) bool {
 	return false
 }
 
+// planned returns a schedule with all that one may have, close enough to happen.
+func (h *history) planned() job.Schedule {
+	now := job.AtSecond(h.now.Seconds())
+	seconds := func(most int) time.Duration { return time.Duration(h.rnd.IntN(most)) * time.Second }
+	s := everySecond
+	s.Spread, s.Offset = 10*time.Second, seconds(10)
+	s.Start = now.Add(seconds(20))
+	s.End = s.Start.Add(seconds(60))
+	s.MaxOccurrences = int64(h.rnd.IntN(10)) // 0: without
+	off := s.Start.Add(seconds(10)).Time()
+	made, err := schedule.NewCalendar("off", 1, []string{off.Format(time.RFC3339) + "/" + off.Add(time.Second+seconds(20)).Format(time.RFC3339)})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	s.Calendars = schedule.Exclude([]*schedule.Calendar{made}).String()
+	return s
+}
+
 func (h *history) createOne() {
 	h.names++
 	schedules := []job.Schedule{everySecond, {Kind: job.KindCron, Cron: "*/7 * * * * *"}, {Kind: job.KindImmediate},
-		{Kind: job.KindOnce, At: job.AtSecond(h.now.Seconds() + int64(h.rnd.IntN(120)) - 20)}}
+		{Kind: job.KindOnce, At: job.AtSecond(h.now.Seconds() + int64(h.rnd.IntN(120)) - 20)}, h.planned()}
 	j := h.newJob(fmt.Sprintf("j%d", h.rnd.IntN(h.names)), schedules[h.rnd.IntN(len(schedules))])
 	j.UID[1] = byte(h.names >> 8)
 	j.UID[15] = byte(h.names)

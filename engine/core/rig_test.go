@@ -234,6 +234,9 @@ func (m *model) check(b store.ShardBatch) {
 			m.checkWatermark(j)
 		}
 	}
+	for key, s := range m.slots {
+		m.checkExcluded(key, s)
+	}
 }
 
 // checkWatermark asserts invariant W for a job.
@@ -243,6 +246,19 @@ func (m *model) checkWatermark(j job.Job) {
 		if _, ok := m.slots[key]; !ok && !m.inGap(key) && !m.pruned[key] {
 			m.t.Fatalf("occurrence %v of %s lies before the watermark %v and has neither slot nor gap: %+v gaps %v", at, j.Name, m.watermark, j, m.gaps)
 		}
+	}
+}
+
+// checkExcluded asserts that what a calendar excludes is skipped, and nothing else. Jobs
+// that have ended owe their occurrences as cancelled ones.
+func (m *model) checkExcluded(key job.SlotKey, s job.Slot) {
+	j := m.jobs[key.UID]
+	if s.Trigger != job.TriggerSchedule && s.Trigger != job.TriggerBackfill || s.State == job.Cancelled {
+		return
+	}
+	except, err := schedule.ParseExclusions(j.Schedule.Calendars)
+	if excluded := except.By(key.FireTime.Seconds()) != nil; err != nil || excluded != (s.State == job.Skipped) {
+		m.t.Fatalf("slot %v is %v; excluded: %v (%v)", key, s.State, excluded, err)
 	}
 }
 

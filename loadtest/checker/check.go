@@ -57,6 +57,7 @@ var invariants = []struct {
 	{13, eachSlot(successIsOneRun)},
 	{14, eachSlot(finalIsOver)},
 	{15, eachJob(watermarkPassesNoHole)},
+	{16, eachSlot(calendarsAreKept)},
 }
 
 // Check returns all violations, in order: by invariant, shard, fire time and job.

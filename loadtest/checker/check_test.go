@@ -19,7 +19,7 @@ func at(seconds float64) job.Instant {
 // The jobs of these tests.
 var (
 	tick, gone, again, once, immediate, waiting, aside = uid(1), uid(2), uid(3), uid(4), uid(5), uid(6), uid(7)
-	refused, unknown                                   = uid(8), uid(9)
+	refused, unknown, planned                          = uid(8), uid(9), uid(10)
 )
 
 func uid(n byte) job.UID { return job.UID{0: 1, 15: n} }
@@ -173,12 +173,28 @@ func (h *history) otherShard() {
 	s.CreatedAt, s.ClaimedAt, s.StartedAt, s.FinishedAt = at(5), at(5), at(5), at(6)
 	h.Effects[len(h.Effects)-2].At = at(5)
 	h.add(1, immediate, at(5)+1, job.TriggerImmediate)
+	h.plannedJob()
 	h.add(1, again, at(36)+7, job.TriggerManual)
 	// What waits of the job that was set aside goes on waiting.
 	key := job.SlotKey{FireTime: at(120), UID: aside}
 	a := &h.Shards[1]
 	a.Slots = append(a.Slots, job.Slot{Key: key, Trigger: job.TriggerSchedule, State: job.Ready, CreatedAt: at(120)})
 	a.Backlog = []store.BacklogRow{{Key: store.BacklogKey{Waiting: true, Handler: "h", ReadyAt: at(120), Slot: key}, WakeAt: at(120)}}
+}
+
+// plannedJob makes a job with all that a schedule may add: it fires 3 s after the tens,
+// from 103 s on, four times, but not from 120 to 140 s.
+func (h *history) plannedJob() {
+	h.job(1, planned, "planned", job.Schedule{Kind: job.KindCron, Cron: "*/10 * * * * *", Start: at(100), End: at(190), Spread: 5 * time.Second,
+		Offset: 3 * time.Second, MaxOccurrences: 4, Calendars: "off@1=SAT,02-29;pause@2=2026-12-24/2027-01-01,2026-12-01T00:02:00Z/2026-12-01T00:02:20Z"})
+	for _, sec := range []float64{103, 113, 143, 153} {
+		h.add(1, planned, at(sec), job.TriggerSchedule)
+	}
+	for _, sec := range []float64{123, 133} {
+		s := h.add(1, planned, at(sec), job.TriggerSchedule)
+		*s = job.Slot{Key: s.Key, Trigger: job.TriggerSchedule, State: job.Skipped, CreatedAt: at(sec), FinishedAt: at(sec), ErrorCode: job.CodeExcluded}
+		h.Effects = slices.DeleteFunc(h.Effects, func(e Effect) bool { return e.Job == planned && e.Fire == at(sec) })
+	}
 }
 
 // openWork makes a gap, slots that wait and run, and a job in the inbox.
@@ -208,6 +224,12 @@ func (h *history) openWork() {
 
 // slot returns the slot of the ticking job of a second.
 func (h *history) slot(sec float64) *job.Slot { return h.slotOf(0, tick, at(sec)) }
+
+// jobOf returns a job of shard 1.
+func (h *history) jobOf(u job.UID) *job.Job {
+	jobs := h.Shards[1].Jobs
+	return &jobs[slices.IndexFunc(jobs, func(j job.Job) bool { return j.UID == u })]
+}
 
 func (h *history) slotOf(id shard.ID, u job.UID, fire job.Instant) *job.Slot {
 	slots := h.Shards[id].Slots
@@ -479,6 +501,26 @@ var seeds = []struct {
 	{15, "a gap whose cursor passed a hole", func(h *history) { h.Shards[0].Gaps[0].Cursor = job.SlotKey{FireTime: at(120), UID: tick} }},
 	{15, "a gap that ends before the hole", func(h *history) { h.Shards[0].Gaps[0].Key.To = at(125) }},
 	{15, "a gap of another job", func(h *history) { h.Shards[0].Gaps[0].Key.UID = unknown }},
+	{2, "an occurrence after the last", func(h *history) { h.add(1, planned, at(163), job.TriggerSchedule) }},
+	{2, "an occurrence before the start", func(h *history) { h.add(1, planned, at(93), job.TriggerSchedule) }},
+	{2, "an occurrence that was not moved", func(h *history) { h.add(1, planned, at(110), job.TriggerSchedule) }},
+	{2, "an occurrence after the end", func(h *history) {
+		h.jobOf(planned).Schedule.MaxOccurrences = 0
+		for _, sec := range []float64{163, 173, 183, 193} {
+			h.add(1, planned, at(sec), job.TriggerSchedule)
+		}
+	}},
+	{15, "a lost occurrence of a job with bounds", func(h *history) { h.drop(1, planned, at(143)) }},
+	{15, "an excluded occurrence that is not recorded", func(h *history) { h.drop(1, planned, at(133)) }},
+	{15, "a job that ended too early", func(h *history) { h.jobOf(planned).Schedule.MaxOccurrences = 5 }},
+	{16, "an excluded occurrence that ran", func(h *history) {
+		h.jobOf(planned).Schedule.Calendars += ",2026-12-01T00:01:40Z/2026-12-01T00:01:44Z"
+		h.jobOf(planned).Schedule.MaxOccurrences = 3
+	}},
+	{16, "an occurrence that was skipped for nothing", func(h *history) {
+		h.jobOf(planned).Schedule.Calendars = ""
+		h.jobOf(planned).Schedule.MaxOccurrences = 6
+	}},
 	{15, "a job that left the inbox without its slots", func(h *history) { h.Shards[1].Inbox = nil }},
 }
 

@@ -141,6 +141,23 @@ func (c *cluster) act() {
 	}
 }
 
+// planned adds to a recurring schedule all that one may have, close enough to happen.
+func (c *cluster) planned(s job.Schedule, now job.Instant) job.Schedule {
+	seconds := func(most int) time.Duration { return time.Duration(c.rnd.IntN(most)) * time.Second }
+	s.Spread, s.Offset = 10*time.Second, seconds(10)
+	s.Start = now.Add(seconds(40))
+	s.End = s.Start.Add(time.Minute + seconds(100))
+	s.MaxOccurrences = int64(c.rnd.IntN(40)) // 0: without
+	off := s.Start.Add(seconds(20))
+	item := off.Time().Format(time.RFC3339) + "/" + off.Add(time.Second+seconds(20)).Time().Format(time.RFC3339)
+	made, err := schedule.NewCalendar("off", 1, []string{item})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s.Calendars = schedule.Exclude([]*schedule.Calendar{made}).String()
+	return s
+}
+
 func (c *cluster) create(ctx context.Context) {
 	c.made++
 	now := job.AtSecond(time.Now().Unix())
@@ -149,7 +166,7 @@ func (c *cluster) create(ctx context.Context) {
 	}
 	all := []job.Schedule{cron("* * * * * *"), cron("*/7 * * * * *"), cron("* * * * *"), {Kind: job.KindImmediate},
 		{Kind: job.KindInterval, Every: 3 * time.Second, Anchor: now, Dialect: schedule.DialectVersion},
-		{Kind: job.KindOnce, At: now.Add(time.Duration(c.rnd.IntN(90)-30) * time.Second)}}
+		{Kind: job.KindOnce, At: now.Add(time.Duration(c.rnd.IntN(90)-30) * time.Second)}, c.planned(cron("*/2 * * * * *"), now)}
 	j := job.Job{UID: job.UID{0: 1, 14: byte(c.made >> 8), 15: byte(c.made)}, Namespace: "default", Name: fmt.Sprintf("j%d", c.rnd.IntN(c.made)),
 		Handler: "h", Schedule: all[c.rnd.IntN(len(all))], Timeout: 5 * time.Second,
 		Retry: job.RetryPolicy{MaxAttempts: int32(1 + c.rnd.IntN(4)), InitialBackoff: time.Second, MaxBackoff: 5 * time.Second, Factor: 2}}

@@ -34,6 +34,8 @@
 //	I14  a final slot has an end, and no row of the backlog
 //	I15  the watermark passes no hole: every occurrence up to it has a slot or lies in a
 //	     gap
+//	I16  an occurrence that a calendar of its job excludes is skipped, and no other one
+//	     is for that reason
 //
 // I15 holds at every instant, also in the middle of a fault, and I1 takes over where
 // the watermark ends, so that a missing slot breaks one of the two.

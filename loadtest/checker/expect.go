@@ -8,16 +8,16 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// calendar is when a recurring schedule fires.
-type calendar interface {
+// recurrence is when a cron expression or an interval fires.
+type recurrence interface {
 	// within yields the fire times after an instant, up to and with another.
 	within(after, until job.Instant) iter.Seq[job.Instant]
 	// has reports whether an instant is a fire time.
 	has(at job.Instant) bool
 }
 
-// calendarOf reads a recurring schedule.
-func calendarOf(s job.Schedule) (calendar, error) {
+// recurrenceOf reads a recurring schedule.
+func recurrenceOf(s job.Schedule) (recurrence, error) {
 	switch {
 	case s.Kind == job.KindCron:
 		return parseCron(s.Cron)

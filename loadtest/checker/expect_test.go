@@ -114,7 +114,7 @@ func TestBothReadersAgreeOnRandomExpressions(t *testing.T) {
 
 // compare holds the first fire times of a range against each other, and what each
 // second around them is.
-func compare(t *testing.T, what string, c calendar, r schedule.Recurrence, after, until job.Instant) {
+func compare(t *testing.T, what string, c recurrence, r schedule.Recurrence, after, until job.Instant) {
 	t.Helper()
 	got, want := first(500, c.within(after, until)), first(500, byProduct(r, after, until))
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -198,7 +198,7 @@ func TestBothReadersAgreeOnRandomIntervals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := calendarOf(job.Schedule{Kind: job.KindInterval, Every: every, Anchor: anchor})
+		c, err := recurrenceOf(job.Schedule{Kind: job.KindInterval, Every: every, Anchor: anchor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestBothReadersAgreeOnRandomIntervals(t *testing.T) {
 
 func TestSchedulesThatCannotBeRead(t *testing.T) {
 	for _, s := range []job.Schedule{{Kind: job.KindImmediate}, {Kind: job.KindOnce}, {Kind: job.KindInterval}, {Kind: job.KindCron, Cron: "* * *"}} {
-		if c, err := calendarOf(s); err == nil {
+		if c, err := recurrenceOf(s); err == nil {
 			t.Errorf("%+v is read as %v", s, c)
 		}
 	}
@@ -229,5 +229,55 @@ func BenchmarkThreeDaysOfSeconds(b *testing.B) {
 		if n != 72*3600 {
 			b.Fatalf("%d fire times", n)
 		}
+	}
+}
+
+// The checker reads bounds, spreads and calendars as the product does.
+func TestPlansAgainstTheProduct(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(31, 1))
+	begin := job.At(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
+	items := []string{"SAT", "SUN", "12-25", "12-24", "2026-12-05/2026-12-08", "2026-12-10", "2026-12-01T06:00:00Z/2026-12-03T18:30:00Z"}
+	fired := 0
+	for range 500 {
+		hours := func(most int) time.Duration { return time.Duration(rnd.IntN(most)) * time.Hour }
+		s := job.Schedule{Kind: job.KindCron, Cron: []string{"0 * * * *", "30 */7 * * *", "0 12 * * 1-5"}[rnd.IntN(3)], Dialect: schedule.DialectVersion, Offset: time.Duration(rnd.IntN(5000)) * time.Second}
+		if rnd.IntN(2) == 0 {
+			s.Start = begin.Add(hours(400))
+		}
+		if rnd.IntN(2) == 0 {
+			s.End = begin.Add(hours(800))
+		}
+		s.MaxOccurrences = int64(rnd.IntN(2) * rnd.IntN(100))
+		rnd.Shuffle(len(items), func(i, k int) { items[i], items[k] = items[k], items[i] })
+		made, err := schedule.NewCalendar("c", 1, items[:1+rnd.IntN(4)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Calendars = schedule.Exclude([]*schedule.Calendar{made}).String()
+		j := job.Job{Schedule: s, EffectiveFrom: begin.Add(hours(200))}
+		theirs, err := j.Plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, err := planOf(&j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until := begin.Add(1000 * time.Hour)
+		ours.limit(until)
+		var want []job.Instant
+		for at := range theirs.Between(j.EffectiveFrom.Seconds(), until.Seconds()) {
+			want = append(want, job.AtSecond(at))
+			if fires := job.AtSecond(at); !ours.has(fires) || ours.has(fires+job.Second) || ours.excludes(fires) != (theirs.Except.By(at) != nil) {
+				t.Fatalf("%+v: they disagree on %s", s, fires)
+			}
+		}
+		fired += len(want)
+		if diff := cmp.Diff(want, slices.Collect(ours.within(j.EffectiveFrom, until))); diff != "" {
+			t.Fatalf("%+v from %s (-product +checker):\n%s", s, j.EffectiveFrom, diff)
+		}
+	}
+	if fired < 10_000 {
+		t.Errorf("only %d occurrences were compared", fired)
 	}
 }

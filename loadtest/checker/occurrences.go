@@ -14,8 +14,8 @@ func (w *world) owed(v *view, j *job.Job, after, until job.Instant) iter.Seq[job
 		until = min(until, j.EndedAt)
 	}
 	after = max(after, v.RetainedFrom-1)
-	if c := w.calendar(j.Schedule); c != nil {
-		return c.within(max(after, j.EffectiveFrom), until)
+	if p := w.plan(j); p != nil {
+		return p.within(after, until)
 	}
 	return func(yield func(job.Instant) bool) {
 		if at := j.Schedule.At; j.Schedule.Kind == job.KindOnce && at > after && at <= until {
@@ -111,13 +111,13 @@ func (w *world) unasked(v *view, j *job.Job, s *job.Slot) string {
 // unscheduled says why a slot isn't one of its job's schedule.
 func (w *world) unscheduled(j *job.Job, s *job.Slot) string {
 	fire := s.Key.FireTime
-	c := w.calendar(j.Schedule)
+	p := w.plan(j)
 	switch {
-	case j.Schedule.Kind.Recurring() && c == nil:
+	case j.Schedule.Kind.Recurring() && p == nil:
 		return "is of a schedule that can't be read"
-	case c == nil && (j.Schedule.Kind != job.KindOnce || j.Schedule.At != fire), c != nil && !c.has(fire):
+	case p == nil && (j.Schedule.Kind != job.KindOnce || j.Schedule.At != fire), p != nil && !p.has(fire):
 		return "isn't in its job's schedule"
-	case c != nil && fire <= j.EffectiveFrom:
+	case p != nil && fire <= j.EffectiveFrom:
 		return "lies before its job's effective-from, " + j.EffectiveFrom.String()
 	case j.EndedAt != 0 && fire > j.EndedAt && s.State != job.Cancelled:
 		return "lies after its job's end, " + j.EndedAt.String()

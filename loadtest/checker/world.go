@@ -12,10 +12,10 @@ import (
 // world is a history with its rows brought together.
 type world struct {
 	History
-	views     []*view
-	calendars map[job.Schedule]calendar // nil: it can't be read
-	redriven  map[job.SlotKey]bool
-	stray     []Effect // of jobs that no shard has
+	views    []*view
+	plans    map[job.UID]*plan // nil: it can't be read
+	redriven map[job.SlotKey]bool
+	stray    []Effect // of jobs that no shard has
 
 	id    Invariant // being checked
 	found []Violation
@@ -48,7 +48,7 @@ type run struct {
 func newWorld(h History) *world {
 	h.Young = cmp.Or(h.Young, DefaultYoung)
 	h.ClockError = cmp.Or(h.ClockError, DefaultClockError)
-	w := &world{History: h, calendars: map[job.Schedule]calendar{}, redriven: map[job.SlotKey]bool{}}
+	w := &world{History: h, plans: map[job.UID]*plan{}, redriven: map[job.SlotKey]bool{}}
 	for _, key := range h.Ledger.Redriven {
 		w.redriven[key] = true
 	}
@@ -157,18 +157,21 @@ func (v *view) tries(s *job.Slot) []job.Attempt {
 	return tries
 }
 
-// calendar returns when a recurring job fires, or nil if its schedule can't be read.
-func (w *world) calendar(s job.Schedule) calendar {
-	c, known := w.calendars[s]
-	if known {
-		return c
+// plan returns when a recurring job fires, up to now, or nil if it doesn't recur or its
+// schedule can't be read.
+func (w *world) plan(j *job.Job) *plan {
+	p, known := w.plans[j.UID]
+	if known || !j.Schedule.Kind.Recurring() {
+		return p
 	}
-	c, err := calendarOf(s)
+	p, err := planOf(j)
 	if err != nil {
-		c = nil
+		p = nil
+	} else {
+		p.limit(w.Now)
 	}
-	w.calendars[s] = c
-	return c
+	w.plans[j.UID] = p
+	return p
 }
 
 // younger reports whether an instant is too young to be held against anybody.
