@@ -51,8 +51,9 @@ var law = map[string]struct {
 		"github.com/grpc-ecosystem/grpc-gateway/v2"}},
 	"controlplane/jsonmap":      {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/protobuf", "github.com/grpc-ecosystem/grpc-gateway/v2"}},
 	"controlplane/calendarfile": {ours: []string{"job/schedule"}, others: []string{"github.com/arran4/golang-ical", "github.com/teambition/rrule-go"}},
+	"controlplane/jobspec":      {ours: []string{"proto/carillon/v1", "job", "job/schedule"}, others: []string{"google.golang.org/protobuf"}},
 	"controlplane": {
-		ours: []string{"controlplane/calendarfile", "controlplane/jsonmap", "proto/carillon/v1", "engine", "engine/core", "store", "job", "job/schedule", "shard"},
+		ours: []string{"controlplane/calendarfile", "controlplane/jobspec", "controlplane/jsonmap", "proto/carillon/v1", "engine", "engine/core", "store", "job", "job/schedule", "shard"},
 		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis", "golang.org/x/sync",
 			"github.com/grpc-ecosystem/grpc-gateway/v2", "github.com/prometheus/client_golang", "github.com/google/uuid"},
 	},

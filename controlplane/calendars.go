@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/carillon-scheduler/carillon/controlplane/calendarfile"
+	"github.com/carillon-scheduler/carillon/controlplane/jobspec"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/job/schedule"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
@@ -72,7 +72,7 @@ func calendarItems(ctx context.Context, v *violations, req *carillonv1.PutCalend
 		v.check("csv", err)
 		items = append(items, more...)
 	}
-	if len(v.fields) > 0 {
+	if len(v.Fields) > 0 {
 		return warnings
 	}
 	made, err := schedule.NewCalendar(c.Name, 1, items)
@@ -197,75 +197,18 @@ func (s calendarService) DeleteCalendar(ctx context.Context, req *carillonv1.Del
 	return nil, s.toStatus(ctx, "delete calendar", fmt.Errorf("others change it at the same time: %w", store.ErrUnavailable))
 }
 
-const (
-	// calendarRefSeparator parts the calendars that a schedule names, before they are
-	// looked up.
-	calendarRefSeparator = ";"
-	// maxCalendarBytes bounds what the calendars of a job hold together: each job keeps
-	// them by value.
-	maxCalendarBytes = 64 << 10
-)
-
-// calendarNames checks the calendars that a request names, and joins them.
-func calendarNames(v *violations, field string, names []string) string {
-	if len(names) > schedule.MaxCalendars {
-		v.add(field, reasonInvalidSchedule, fmt.Sprintf("must be at most %d, are %d", schedule.MaxCalendars, len(names)))
-		return ""
+// findCalendar implements jobspec.Calendars.
+func (s *Server) findCalendar(ctx context.Context, namespace, name string, version int64) (*schedule.Calendar, error) {
+	c, err := s.store.Calendar(ctx, namespace, name, version)
+	if errors.Is(err, store.ErrNotFound) || err == nil && c.Deleted {
+		return nil, jobspec.ErrNoCalendar
 	}
-	seen := map[string]bool{}
-	for i, ref := range names {
-		name, _, err := parseCalendarRef(ref)
-		if err == nil && seen[name] {
-			err = errors.New("is named twice")
-		}
-		seen[name] = true
-		if err != nil {
-			v.add(fmt.Sprintf("%s[%d]", field, i), reasonInvalidSchedule, err.Error())
-		}
+	if err != nil {
+		return nil, s.toStatus(ctx, "read calendar", err)
 	}
-	return strings.Join(names, calendarRefSeparator)
-}
-
-// parseCalendarRef reads {calendar} or {calendar}@{version}; version 0 is the newest.
-func parseCalendarRef(ref string) (name string, version int64, err error) {
-	name, number, pinned := strings.Cut(ref, "@")
-	if err := job.CheckName(name); err != nil {
-		return "", 0, errors.New("the calendar's name " + err.Error())
+	made, err := schedule.NewCalendar(c.Name, c.Version, c.Items)
+	if err != nil {
+		return nil, s.toStatus(ctx, "read calendar", fmt.Errorf("calendar %s/%s: %w", namespace, name, err))
 	}
-	if !pinned {
-		return name, 0, nil
-	}
-	if version, err = strconv.ParseInt(number, 10, 64); err != nil || version < 1 {
-		return "", 0, fmt.Errorf("the version must be a number from 1 on, is %q", number)
-	}
-	return name, version, nil
-}
-
-// resolveCalendars replaces the names of a schedule's calendars by what they hold now.
-func (s *Server) resolveCalendars(ctx context.Context, v *violations, field, namespace string, spec *job.Schedule) error {
-	if spec.Calendars == "" {
-		return nil
-	}
-	var calendars []*schedule.Calendar
-	for i, ref := range strings.Split(spec.Calendars, calendarRefSeparator) {
-		name, version, _ := parseCalendarRef(ref) // calendarNames checked it
-		c, err := s.store.Calendar(ctx, namespace, name, version)
-		if errors.Is(err, store.ErrNotFound) || err == nil && c.Deleted {
-			v.add(fmt.Sprintf("%s[%d]", field, i), reasonCalendarUnknown, fmt.Sprintf("there is no calendar %q in namespaces/%s", ref, namespace))
-			continue
-		}
-		if err != nil {
-			return s.toStatus(ctx, "read calendar", err)
-		}
-		made, err := schedule.NewCalendar(c.Name, c.Version, c.Items)
-		if err != nil {
-			return s.toStatus(ctx, "read calendar", fmt.Errorf("calendar %s/%s: %w", namespace, ref, err))
-		}
-		calendars = append(calendars, made)
-	}
-	spec.Calendars = schedule.Exclude(calendars).String()
-	if n := len(spec.Calendars); n > maxCalendarBytes {
-		v.add(field, reasonInvalidSchedule, fmt.Sprintf("hold %d bytes together, at most %d are allowed", n, maxCalendarBytes))
-	}
-	return nil
+	return made, nil
 }

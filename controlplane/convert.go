@@ -61,11 +61,8 @@ func jobMessage(j *job.Job, now job.Instant) *carillonv1.Job {
 // time, or zero.
 func describe(m *carillonv1.Job, j *job.Job, now job.Instant) job.Instant {
 	switch j.Schedule.Kind {
-	case job.KindImmediate:
-		m.ScheduleDescription = "once, as soon as it is stored"
-		return 0
-	case job.KindOnce:
-		m.ScheduleDescription = "once, at " + j.Schedule.At.String()
+	case job.KindImmediate, job.KindOnce:
+		m.ScheduleDescription = j.Schedule.DescribeOnce()
 		if j.Schedule.At > now {
 			return j.Schedule.At
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/carillon-scheduler/carillon/controlplane/jobspec"
 	"github.com/carillon-scheduler/carillon/engine"
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/store"
@@ -22,8 +23,7 @@ const errorDomain = "carillon.dev"
 
 // Reasons of errors, stable for programs.
 const (
-	reasonInvalidField      = "INVALID_FIELD"
-	reasonInvalidSchedule   = "INVALID_SCHEDULE"
+	reasonInvalidField      = jobspec.ReasonInvalidField
 	reasonInvalidPageToken  = "INVALID_PAGE_TOKEN"
 	reasonUnknownField      = "UNKNOWN_FIELD"
 	reasonMethodNotAllowed  = "METHOD_NOT_ALLOWED"
@@ -32,7 +32,6 @@ const (
 	reasonNotFound          = "NOT_FOUND"
 	reasonJobExists         = "JOB_EXISTS"
 	reasonCalendarChanged   = "CALENDAR_CHANGED"
-	reasonCalendarUnknown   = "CALENDAR_NOT_FOUND"
 	reasonRequestReused     = "REQUEST_ID_REUSED"
 	reasonJobEnded          = "JOB_ENDED"
 	reasonSlotFinal         = "SLOT_FINAL"
@@ -63,44 +62,34 @@ func withDetails(code codes.Code, message string, details ...protoadapt.MessageV
 	return st.Err()
 }
 
-// violations collects what is wrong with a request, field by field.
+// violations is what is wrong with a request, on its way to the caller.
 type violations struct {
-	fields []*errdetails.BadRequest_FieldViolation
-	reason string // of the first one
-	meta   []string
+	jobspec.Violations
+	meta []string
 }
 
-// add notes that a field is wrong. The description says what it must be.
-func (v *violations) add(field, reason, description string) {
-	if v.reason == "" {
-		v.reason = reason
-	}
-	v.fields = append(v.fields, &errdetails.BadRequest_FieldViolation{Field: field, Description: description, Reason: reason})
-}
-
-// check notes err under a field, if there is one.
-func (v *violations) check(field string, err error) bool {
-	if err != nil {
-		v.add(field, reasonInvalidField, err.Error())
-	}
-	return err == nil
-}
+func (v *violations) add(field, reason, description string) { v.Add(field, reason, description) }
+func (v *violations) check(field string, err error) bool    { return v.Check(field, err) }
 
 // err returns the INVALID_ARGUMENT that names all fields, or nil.
 func (v *violations) err() error {
-	if len(v.fields) == 0 {
+	if len(v.Fields) == 0 {
 		return nil
 	}
-	first := v.fields[0]
-	message := fmt.Sprintf("%s: %s", first.Field, first.Description)
-	if n := len(v.fields) - 1; n > 0 {
+	first := v.Fields[0]
+	message := first.Error()
+	if n := len(v.Fields) - 1; n > 0 {
 		message += fmt.Sprintf(" (and %d more)", n)
 	}
-	info := &errdetails.ErrorInfo{Reason: v.reason, Domain: errorDomain, Metadata: map[string]string{"field": first.Field}}
+	info := &errdetails.ErrorInfo{Reason: first.Reason, Domain: errorDomain, Metadata: map[string]string{"field": first.Field}}
 	for i := 0; i+1 < len(v.meta); i += 2 {
 		info.Metadata[v.meta[i]] = v.meta[i+1]
 	}
-	return withDetails(codes.InvalidArgument, message, info, &errdetails.BadRequest{FieldViolations: v.fields})
+	bad := &errdetails.BadRequest{}
+	for _, f := range v.Fields {
+		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: f.Field, Description: f.Description, Reason: f.Reason})
+	}
+	return withDetails(codes.InvalidArgument, message, info, bad)
 }
 
 // invalid is the INVALID_ARGUMENT of one field.

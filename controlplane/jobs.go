@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 
+	"github.com/carillon-scheduler/carillon/controlplane/jobspec"
 	"github.com/carillon-scheduler/carillon/job"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	"github.com/carillon-scheduler/carillon/shard"
@@ -121,14 +122,14 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 	var v violations
 	ns, err := parseParent(req.GetParent())
 	v.check("parent", err)
-	j := jobSpec(&v, prefix+"job", req.GetJob())
+	j := jobspec.Job(&v.Violations, prefix+"job", req.GetJob())
 	if req.GetRequestId() != "" {
 		v.check(prefix+"request_id", job.CheckRequestID(req.GetRequestId()))
 	}
 	if req.GetJobId() != "" {
 		v.check(prefix+"job_id", job.CheckJobName(req.GetJobId()))
 	}
-	if len(v.fields) == 0 && !req.GetAllowUnregisteredHandler() {
+	if len(v.Fields) == 0 && !req.GetAllowUnregisteredHandler() {
 		if err := s.checkHandler(ctx, &v, prefix+"job.handler", j.Handler); err != nil {
 			return j, err
 		}
@@ -141,27 +142,15 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 	j.UID = job.UID(uuid.Must(uuid.NewV7()))
 	j.Shard = shard.Of(ns, j.Name, s.shards)
 	j.RequestHash = j.Hash() // before what depends on the time, and on the calendars' versions
-	if err := s.decideSchedule(ctx, &v, prefix+"job.schedule", req.GetJob().GetSchedule(), &j); err != nil {
+	field := prefix + "job.schedule"
+	if err := jobspec.Decide(ctx, &v.Violations, field, req.GetJob().GetSchedule(), &j, now(), s.findCalendar); err != nil {
 		return j, err
 	}
+	jobspec.CheckFires(&v.Violations, field, j.Schedule, now())
 	if err := v.err(); err != nil {
 		return s.unlessMade(ctx, j, err)
 	}
 	return j, nil
-}
-
-// decideSchedule decides what a schedule leaves open: an anchor, the place in a spread,
-// and what the calendars hold. Then it must fire at some time.
-func (s jobService) decideSchedule(ctx context.Context, v *violations, field string, m *carillonv1.Schedule, j *job.Job) error {
-	if j.Schedule.Kind == job.KindInterval && m.GetInterval().GetAnchor() == nil {
-		j.Schedule.Anchor = job.AtSecond(now().Seconds())
-	}
-	j.ChooseOffset()
-	if err := s.resolveCalendars(ctx, v, field+".calendars", j.Namespace, &j.Schedule); err != nil {
-		return err
-	}
-	checkFires(v, field, j.Schedule, now())
-	return nil
 }
 
 // unlessMade returns why a job can't be made now, or the stored job if the same request

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/carillon-scheduler/carillon/controlplane/jobspec"
 	"github.com/carillon-scheduler/carillon/engine"
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
@@ -96,10 +97,10 @@ func checkHello(h *carillonv1.Hello) error {
 	var v violations
 	v.check("hello.worker_id", job.CheckWorkerID(h.GetWorkerId()))
 	v.check("hello.incarnation", job.CheckWorkerID(h.GetIncarnation()))
-	v.check("hello.capacity", between(float64(h.GetCapacity()), 1, maxCapacity))
-	v.check("hello.credit", between(float64(h.GetCredit()), 0, float64(h.GetCapacity())))
-	v.check("hello.handlers", between(float64(len(h.GetHandlers())), 1, maxHandlers))
-	v.check("hello.held", between(float64(len(h.GetHeld())), 0, maxHeld))
+	v.check("hello.capacity", jobspec.Between(float64(h.GetCapacity()), 1, maxCapacity))
+	v.check("hello.credit", jobspec.Between(float64(h.GetCredit()), 0, float64(h.GetCapacity())))
+	v.check("hello.handlers", jobspec.Between(float64(len(h.GetHandlers())), 1, maxHandlers))
+	v.check("hello.held", jobspec.Between(float64(len(h.GetHeld())), 0, maxHeld))
 	seen := map[string]bool{}
 	for i, r := range h.GetHandlers() {
 		field := fmt.Sprintf("hello.handlers[%d].name", i)

@@ -94,6 +94,14 @@ func (s Schedule) plan(r schedule.Recurrence, after Instant) (p schedule.Plan, e
 	return p, nil
 }
 
+// DescribeOnce says in plain English when a job that fires once does.
+func (s Schedule) DescribeOnce() string {
+	if s.Kind == KindOnce {
+		return "once, at " + s.At.String()
+	}
+	return "once, as soon as it is stored"
+}
+
 // NeedsDialect returns the version of the expander that s needs: one that knows less
 // must not fire it.
 func (s Schedule) NeedsDialect() int {

@@ -1,0 +1,87 @@
+package jobspec
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/carillon-scheduler/carillon/job"
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+)
+
+// Job reads what a create asks for, with every default, and notes under
+// prefix what is wrong with it.
+func Job(v *Violations, prefix string, m *carillonv1.Job) job.Job {
+	if m == nil {
+		v.Add(prefix, ReasonInvalidField, "is required")
+		return job.Job{}
+	}
+	prefix += "."
+	j := job.Job{Handler: m.GetHandler(), Retry: job.DefaultRetryPolicy, Timeout: job.DefaultTimeout}
+	if j.Handler == "" {
+		v.Add(prefix+"handler", ReasonInvalidField, "is required")
+	} else {
+		v.Check(prefix+"handler", job.CheckName(j.Handler))
+	}
+	if text := m.GetParams().GetText(); text != "" {
+		j.Params = []byte(text)
+		v.Check(prefix+"params", job.CheckDocument(j.Params))
+	}
+	j.Schedule = Schedule(v, prefix+"schedule", m.GetSchedule())
+	retrySpec(v, prefix+"retry_policy.", m.GetRetryPolicy(), &j.Retry)
+	durationSpec(v, prefix+"attempt_timeout", m.GetAttemptTimeout(), time.Millisecond, &j.Timeout)
+	if v.Check(prefix+"labels", job.CheckLabels(m.GetLabels())) && len(m.GetLabels()) > 0 {
+		j.Labels = m.GetLabels()
+	}
+	return j
+}
+
+func retrySpec(v *Violations, prefix string, m *carillonv1.RetryPolicy, p *job.RetryPolicy) {
+	if m == nil {
+		return
+	}
+	if m.MaxAttempts != nil {
+		p.MaxAttempts = m.GetMaxAttempts()
+		v.Check(prefix+"max_attempts", Between(float64(p.MaxAttempts), 1, job.MaxAttemptsLimit))
+	}
+	durationSpec(v, prefix+"initial_backoff", m.GetInitialBackoff(), time.Millisecond, &p.InitialBackoff)
+	if m.GetMaxBackoff() == nil {
+		p.MaxBackoff = max(p.MaxBackoff, p.InitialBackoff)
+	}
+	if durationSpec(v, prefix+"max_backoff", m.GetMaxBackoff(), time.Millisecond, &p.MaxBackoff) && p.MaxBackoff < p.InitialBackoff {
+		v.Add(prefix+"max_backoff", ReasonInvalidField, "must be at least initial_backoff")
+	}
+	if m.BackoffFactor != nil {
+		p.Factor = m.GetBackoffFactor()
+		v.Check(prefix+"backoff_factor", Between(p.Factor, 1, job.MaxFactor))
+	}
+	if m.Jitter != nil {
+		p.Jitter = m.GetJitter()
+		v.Check(prefix+"jitter", Between(p.Jitter, 0, 1))
+	}
+}
+
+// durationSpec reads a duration, if it is set, and reports whether it is fine.
+func durationSpec(v *Violations, field string, d *durationpb.Duration, least time.Duration, into *time.Duration) bool {
+	if d == nil {
+		return true
+	}
+	err := d.CheckValid()
+	value := d.AsDuration()
+	if err != nil || value < least || value > job.MaxDuration {
+		err = fmt.Errorf("must be %s to %d days", least, job.MaxDuration/(24*time.Hour))
+	} else {
+		*into = value.Truncate(time.Microsecond)
+	}
+	return v.Check(field, err)
+}
+
+// Between reports a number that lies outside of its range, or is none.
+func Between(x, low, high float64) error {
+	if math.IsNaN(x) || x < low || x > high {
+		return fmt.Errorf("must be %g to %g", low, high)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package jobspec
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/schedule"
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+)
+
+// Bounds of a preview.
+const (
+	DefaultPreview = 3
+	MaxPreview     = 1000
+)
+
+// Preview says when a job fires, without storing anything. j has the namespace in which
+// its calendars are, and the name if it has one; the schedule is the request's. now
+// stands for what the request leaves out. What is wrong with the request is noted in v,
+// and there is no answer then; the error is one of calendars'.
+func Preview(ctx context.Context, v *Violations, req *carillonv1.PreviewScheduleRequest, j job.Job, now job.Instant, calendars Calendars) (*carillonv1.PreviewScheduleResponse, error) {
+	j.Schedule = Schedule(v, "schedule", req.GetSchedule())
+	from, count := previewRange(v, req, now)
+	if len(v.Fields) > 0 {
+		return nil, nil
+	}
+	if err := Decide(ctx, v, "schedule", req.GetSchedule(), &j, now, calendars); err != nil {
+		return nil, err
+	}
+	if CheckFires(v, "schedule", j.Schedule, from); len(v.Fields) > 0 {
+		return nil, nil
+	}
+	return show(&j, from, req.GetUntil(), count), nil
+}
+
+// previewRange reads from when, and how much, is to be shown.
+func previewRange(v *Violations, req *carillonv1.PreviewScheduleRequest, now job.Instant) (from job.Instant, count int) {
+	from = now
+	if t := req.GetFrom(); t != nil {
+		if t.CheckValid() != nil {
+			v.Add("from", ReasonInvalidField, "must be in the years 1 to 9999")
+		}
+		from = job.At(t.AsTime())
+	}
+	if t := req.GetUntil(); t != nil {
+		until := job.At(t.AsTime())
+		switch {
+		case t.CheckValid() != nil:
+			v.Add("until", ReasonInvalidField, "must be in the years 1 to 9999")
+		case until < from || until > from.Add(SearchAhead):
+			v.Add("until", ReasonInvalidField, "must lie at or after from, and at most 100 years after it")
+		}
+	}
+	count = int(req.GetCount())
+	if count < 0 || count > MaxPreview {
+		v.Add("count", ReasonInvalidField, fmt.Sprintf("must be 1 to %d, or not set", MaxPreview))
+	}
+	if count == 0 {
+		count = DefaultPreview
+	}
+	return from, count
+}
+
+// show shows what a job does after an instant.
+func show(j *job.Job, from job.Instant, until *timestamppb.Timestamp, count int) *carillonv1.PreviewScheduleResponse {
+	resp := &carillonv1.PreviewScheduleResponse{FireTimes: []*timestamppb.Timestamp{}}
+	if !j.Schedule.Kind.Recurring() {
+		resp.Description = j.Schedule.DescribeOnce()
+		if at := j.Schedule.At; at > from {
+			resp.FireTimes = append(resp.FireTimes, timestamppb.New(at.Time()))
+			if until != nil && at.Seconds() <= until.GetSeconds() {
+				resp.OccurrenceCount = 1
+			}
+		}
+		return resp
+	}
+	plan, err := j.Schedule.Plan(from)
+	if err != nil {
+		return resp // CheckFires has said so
+	}
+	after := from.Seconds()
+	resp.Description, resp.Warnings = plan.Describe(), plan.Warnings(after)
+	if until != nil {
+		resp.OccurrenceCount = plan.CountRuns(after, until.GetSeconds())
+		resp.SkippedCount = plan.Count(after, until.GetSeconds()) - resp.OccurrenceCount
+	}
+	for t, ok := plan.NextRun(after, schedule.MaxSecond); ok && len(resp.FireTimes) < count; t, ok = plan.NextRun(t, schedule.MaxSecond) {
+		resp.FireTimes = append(resp.FireTimes, &timestamppb.Timestamp{Seconds: t})
+		after = t
+	}
+	if plan.Except != nil {
+		resp.Skipped = skipped(plan, from.Seconds(), after)
+	}
+	return resp
+}
+
+// skipped lists what calendars exclude of a range.
+func skipped(plan schedule.Plan, after, upTo int64) (all []*carillonv1.SkippedOccurrence) {
+	for t := range plan.Between(after, upTo) {
+		by := plan.Except.By(t)
+		if by == nil {
+			continue
+		}
+		if all = append(all, &carillonv1.SkippedOccurrence{FireTime: &timestamppb.Timestamp{Seconds: t}, Calendar: by.String()}); len(all) == MaxPreview {
+			break
+		}
+	}
+	return all
+}
