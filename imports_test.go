@@ -52,6 +52,7 @@ var law = map[string]struct {
 	"controlplane/jsonmap":      {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/protobuf", "github.com/grpc-ecosystem/grpc-gateway/v2"}},
 	"controlplane/calendarfile": {ours: []string{"job/schedule"}, others: []string{"github.com/arran4/golang-ical", "github.com/teambition/rrule-go"}},
 	"controlplane/jobspec":      {ours: []string{"proto/carillon/v1", "job", "job/schedule"}, others: []string{"google.golang.org/protobuf"}},
+	"controlplane/jobfile":      {ours: []string{"controlplane/jsonmap", "job", "proto/carillon/v1"}, others: []string{"go.yaml.in/yaml/v3"}},
 	"controlplane": {
 		ours: []string{"controlplane/calendarfile", "controlplane/jobspec", "controlplane/jsonmap", "proto/carillon/v1", "engine", "engine/core", "store", "job", "job/schedule", "shard"},
 		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis", "golang.org/x/sync",
@@ -62,9 +63,11 @@ var law = map[string]struct {
 	"workersdk": {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf",
 		"github.com/cenkalti/backoff/v5", "github.com/google/uuid"}},
 
+	"workersdk/workersdktest": {ours: []string{"controlplane/jobfile", "controlplane/jobspec", "job", "job/schedule", "proto/carillon/v1"}, others: []string{"google.golang.org/protobuf"}},
+
 	// Programs: only they name adapters.
 	"cmd/carillon": {
-		ours:   []string{"loadtest/bench", "loadtest/capacity", "controlplane", "controlplane/jsonmap", "coordinator/solo", "engine", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite"},
+		ours:   []string{"loadtest/bench", "loadtest/capacity", "controlplane", "controlplane/calendarfile", "controlplane/jobfile", "controlplane/jobspec", "controlplane/jsonmap", "coordinator/solo", "engine", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite"},
 		others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
 	},
 	"loadtest/capacity": {},

@@ -108,6 +108,19 @@ func table(w io.Writer, header string, rows [][]string) error {
 	return t.Flush()
 }
 
+// wideTable prints rows under a header, with cells of any length.
+func wideTable(w io.Writer, header string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.ReplaceAll(header, " ", "\t"))
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = clean(cell)
+		}
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	return t.Flush()
+}
+
 // fields prints the fields of one thing, each whole.
 func fields(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -22,14 +23,57 @@ func newJob(c *client) *cobra.Command {
 	return newGroup("job", "Create, read, run and delete jobs", newJobCreate(c), newJobList(c), newJobGet(c), newJobDelete(c), newJobRun(c))
 }
 
+// scheduleFlags are the flags of what a schedule is.
+type scheduleFlags struct {
+	cron, anchor, start, end string
+	every, spread            time.Duration
+	maxOccurrences           int64
+	except                   []string
+}
+
+// register registers all of them but --cron.
+func (f *scheduleFlags) register(flags *pflag.FlagSet) {
+	flags.DurationVar(&f.every, "every", 0, "run on a grid of this distance, such as 90s or 6h")
+	flags.StringVar(&f.anchor, "anchor", "", "a point of the grid of --every, RFC 3339 (default: now)")
+	flags.StringVar(&f.start, "start", "", "fire at no earlier time, RFC 3339")
+	flags.StringVar(&f.end, "end", "", "fire at no later time, RFC 3339")
+	flags.Int64Var(&f.maxOccurrences, "max-occurrences", 0, "fire so often at most")
+	flags.DurationVar(&f.spread, "spread", 0, "move the job, by its name, to a place within this time, such as 5m")
+	flags.StringArrayVar(&f.except, "except", nil, "don't run on what this calendar holds, NAME or NAME@VERSION; may be repeated")
+}
+
+// limit adds to a schedule what the flags add.
+func (f *scheduleFlags) limit(cmd *cobra.Command, s *carillonv1.Schedule) (err error) {
+	given := cmd.Flags().Changed
+	if given("start") {
+		if s.StartTime, err = parseTime("--start", f.start); err != nil {
+			return err
+		}
+	}
+	if given("end") {
+		if s.EndTime, err = parseTime("--end", f.end); err != nil {
+			return err
+		}
+	}
+	if given("spread") {
+		s.Spread = durationpb.New(f.spread)
+	}
+	if given("max-occurrences") && f.maxOccurrences < 1 {
+		return invalidInput("--max-occurrences must be at least 1, is %d", f.maxOccurrences)
+	}
+	s.MaxOccurrences, s.Calendars = f.maxOccurrences, f.except
+	return nil
+}
+
 // createFlags are the flags of `job create`.
 type createFlags struct {
-	handler, cron, at, anchor, params, requestID string
-	every, timeout, backoff, maxBackoff          time.Duration
-	factor, jitter                               float64
-	maxAttempts                                  int32
-	labels                                       map[string]string
-	now, allowUnregistered, dryRun               bool
+	scheduleFlags
+	handler, at, params, requestID string
+	timeout, backoff, maxBackoff   time.Duration
+	factor, jitter                 float64
+	maxAttempts                    int32
+	labels                         map[string]string
+	now, allowUnregistered, dryRun bool
 }
 
 func newJobCreate(c *client) *cobra.Command {
@@ -63,8 +107,7 @@ func newJobCreate(c *client) *cobra.Command {
 	flags.BoolVar(&f.now, "now", false, "run once, now")
 	flags.StringVar(&f.at, "at", "", "run once at this time, RFC 3339, UTC")
 	flags.StringVar(&f.cron, "cron", "", "run by a cron expression, UTC")
-	flags.DurationVar(&f.every, "every", 0, "run on a grid of this distance, such as 90s or 6h")
-	flags.StringVar(&f.anchor, "anchor", "", "a point of the grid of --every, RFC 3339 (default: now)")
+	f.register(flags)
 	flags.StringVar(&f.params, "params", "", "parameters: JSON, @FILE, or @- for standard input")
 	flags.StringVar(&f.requestID, "request-id", "", "makes the call repeatable")
 	flags.DurationVar(&f.timeout, "timeout", 0, "how long an attempt may run (default: the server's)")
@@ -145,7 +188,7 @@ func (f *createFlags) schedule(cmd *cobra.Command) (*carillonv1.Schedule, error)
 	if len(schedules) != 1 {
 		return nil, invalidInput("give exactly one of --now, --at, --cron and --every")
 	}
-	return schedules[0], nil
+	return schedules[0], f.limit(cmd, schedules[0])
 }
 
 func parseTime(flag, s string) (*timestamppb.Timestamp, error) {
