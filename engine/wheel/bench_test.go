@@ -3,6 +3,7 @@ package wheel
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 const benchTimers = 1_000_000
@@ -158,14 +159,12 @@ var batch = make([]int64, 0, 1024)
 
 // step advances w by 10 ms and hands what expires to f.
 func step(w *Wheel[int64], f func(int64)) (n int) {
-	now := w.Now() + 10
-	for more := true; more; {
-		batch, more = w.Advance(now, cap(batch), batch[:0])
+	advance(w, w.Now()+10, func(due int) {
 		for _, v := range batch {
 			f(v)
 		}
-		n += len(batch)
-	}
+		n += due
+	})
 	return n
 }
 
@@ -175,5 +174,54 @@ func BenchmarkNext(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		w.Next()
+	}
+}
+
+// BenchmarkIdleTick advances a wheel of a million timers by a tick with nothing
+// due.
+func BenchmarkIdleTick(b *testing.B) {
+	const never = 1 << 60
+	w := New[int64](1_785_000_000_000)
+	for i := range int64(benchTimers) {
+		w.Add(never+i, i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		batch, _ = w.Advance(w.Now()+1, cap(batch), batch[:0])
+	}
+}
+
+// BenchmarkLargeTick has 100,000 timers of a million due at one tick, and reports
+// the cost of each and what the first batch of 1,024 takes, which sorts them all
+// into the run.
+func BenchmarkLargeTick(b *testing.B) {
+	const large = 100_000
+	w, _ := benchWheel(benchTimers - large)
+	first, n := time.Duration(0), 0
+	for n < b.N {
+		b.StopTimer()
+		if w.Len() < large { // the others have expired by and by
+			w, _ = benchWheel(benchTimers - large)
+		}
+		at := w.Now() + second
+		for range large {
+			w.Add(at, 0)
+		}
+		advance(w, at-positions, func(int) {})
+		b.StartTimer()
+		began := time.Now()
+		batch, _ = w.Advance(at, cap(batch), batch[:0])
+		first += time.Since(began)
+		n += len(batch)
+		advance(w, at, func(due int) { n += due })
+	}
+	b.ReportMetric(float64(first.Microseconds())/float64(n/large), "µs/first-batch")
+}
+
+// advance moves w to now and calls f after each batch with how many expired.
+func advance(w *Wheel[int64], now int64, f func(due int)) {
+	for more := true; more; {
+		batch, more = w.Advance(now, cap(batch), batch[:0])
+		f(len(batch))
 	}
 }

@@ -28,28 +28,41 @@
 // once per level. A bitmap per level says which slots are occupied, so an idle
 // span of any length is crossed in one step instead of tick by tick.
 //
+// The 64 ticks that the position stands in are its window. When it enters one,
+// the timers known by then are sorted into one piece of memory, the run, for a
+// slot of level 0 would seldom have more than a timer or two. The slots of level
+// 0 hold those that are added for the window after that.
+//
 // # Order
 //
 // Timers expire in non-decreasing tick, and within one tick first in, first
-// out. A timer added for a tick that the wheel has passed counts as added for
-// the tick it has reached, for what was delivered can't be preceded any more.
+// out: those of the run before those of the slot. A timer added for a tick that
+// the wheel has passed counts as added for the tick it has reached, for what was
+// delivered can't be preceded any more.
 //
 // # Memory
 //
-// A timer is a place in a slab, which holds its payload and its generation,
-// and an entry (tick, handle) in a slot. A slot is a chain of small blocks of
-// entries, so that a cascade reads and writes memory in sequence and never
-// touches the timers themselves; a list linked through the timers costs a
-// cache miss for each timer and level. Places and blocks come from chunks of
-// fixed size and are linked by index: growing moves nothing, a steady wheel
-// allocates nothing, and the garbage collector sees no pointer per timer but
-// those in the payload itself. Chunks are kept for reuse, so a wheel's memory
-// is that of its highest count of timers.
+// A timer is an entry (tick, handle, payload) in a slot or in the run, and a
+// place in a slab, which says whether the entry still counts: Cancel clears a
+// bit there and leaves the entry behind, stale. A slot is a chain of small blocks
+// of entries, so that a cascade reads and writes memory in sequence; a list
+// linked through the timers costs a cache miss for each timer and level. Chunks of
+// places and blocks have a fixed size and are linked by index: growing moves
+// nothing but that one bit of each timer and a link for each block, a steady wheel
+// allocates nothing (but the run of a window with more than 65,536 timers), and
+// the garbage collector sees no pointer per timer but those in the payload
+// itself. Chunks are kept for reuse, so a wheel's memory is that of its highest
+// count of timers.
 //
-// Cancel frees the place at once and leaves the entry behind, stale. Stale
-// entries go when their slot is reached, and all together once they outnumber
-// the armed timers: memory stays proportional to those, and the cost of the
-// sweep, spread over the cancels before it, is constant.
+// Stale entries, and with them their places, go when their slot is reached, and
+// all together once they outnumber the armed timers: memory stays proportional
+// to those, and the cost of the sweep, spread over the cancels before it, is
+// constant.
+//
+// The memory of an entry is not cleared when its timer has expired or was
+// cancelled, only overwritten some time. So a payload should hold no pointers,
+// or what they point to stays in memory for as long: better a number, by which
+// the owner finds the rest.
 package wheel
 
 import "math/bits"
@@ -59,12 +72,9 @@ const (
 	positions = 1 << digitBits
 	levels    = 11 // 11 digits of 6 bits hold all 64 bits of a tick
 
-	// dueSlot is the slot behind the levels: the timers of the tick that the
-	// position stands on.
-	dueSlot = levels * positions
-
 	// defaultSlack is how many stale entries more than armed timers there may
-	// be, lest a small wheel sweep all the time. At 17 bytes each it is little.
+	// be, lest a small wheel sweep all the time. With a payload of 8 bytes they
+	// take 30 KB.
 	defaultSlack = 1024
 )
 
@@ -87,13 +97,14 @@ type Wheel[T any] struct {
 
 	nonEmpty uint16 // bit L: level L has an occupied slot
 	occupied [levels]uint64
-	slots    [levels*positions + 1]list
-	dueNext  uint32 // next entry to deliver in the first block of dueSlot
+	slots    [levels * positions]list
+	taken    uint32 // entries delivered from the first block of the first slot of level 0
+	run      run[T]
 
-	places slab[T]
-	blocks blockPool
+	places slab
+	blocks blockPool[T]
 	armed  int
-	stale  int // entries in slots whose timer was cancelled
+	stale  int // entries whose timer was cancelled
 	slack  int // defaultSlack, less in tests
 }
 
@@ -103,8 +114,8 @@ func New[T any](now int64) *Wheel[T] {
 	return &Wheel[T]{
 		now:      key(now),
 		position: key(now),
-		places:   newSlab[T](),
-		blocks:   newBlockPool(),
+		places:   newSlab(),
+		blocks:   newBlockPool[T](),
 		slack:    defaultSlack,
 	}
 }
@@ -123,25 +134,25 @@ func (w *Wheel[T]) Now() int64 { return tick(w.now) }
 // Add arms a timer for tick at, which returns v from an Advance to that tick or
 // beyond. A tick that is not after Now is due at the next Advance.
 func (w *Wheel[T]) Add(at int64, v T) Timer {
-	t := w.places.take(v)
-	w.push(entry{max(key(at), w.position), t})
+	t := w.places.take()
+	w.push(entry[T]{max(key(at), w.position), t, v})
 	w.armed++
 	return t
 }
 
-// Cancel disarms t and returns its payload; ok is false if t has expired, was
-// cancelled before, or is the zero Timer.
-func (w *Wheel[T]) Cancel(t Timer) (v T, ok bool) {
-	v, ok = w.places.release(t)
-	if !ok {
-		return v, false
+// Cancel disarms t and says whether it was armed: not if it has expired, was
+// cancelled before, or is the zero Timer. The payload is not cleared at once, see
+// Memory above.
+func (w *Wheel[T]) Cancel(t Timer) bool {
+	if !w.places.disarm(t) {
+		return false
 	}
 	w.armed--
 	w.stale++
 	if w.stale > w.armed+w.slack {
 		w.sweep()
 	}
-	return v, true
+	return true
 }
 
 // Advance moves the wheel to tick now and appends what is due to dst, until dst
@@ -157,8 +168,10 @@ func (w *Wheel[T]) Advance(now int64, max int, dst []T) (out []T, more bool) {
 		w.now = k
 	}
 	for {
-		if dst, more = w.drain(max, dst); more {
-			return dst, true
+		dst = w.deliver(max, dst)
+		if at, ok := w.first(); ok {
+			w.position = min(at, w.now)
+			return dst, at <= w.now
 		}
 		if !w.turn() {
 			return dst, false
@@ -168,78 +181,103 @@ func (w *Wheel[T]) Advance(now int64, max int, dst []T) (out []T, more bool) {
 
 // Next returns the earliest tick at which Advance may have something to do; ok
 // is false if the wheel is empty. The tick is never later than that of the
-// first timer. It is exact for a first timer in level 0; a farther one makes
+// first timer. It is exact for a first timer in the window; a farther one makes
 // the wheel ask for at most one call per level, where its slot begins.
 func (w *Wheel[T]) Next() (at int64, ok bool) {
 	if w.armed == 0 {
 		return 0, false
 	}
-	if _, due := w.firstDue(); due {
-		return tick(w.position), true
+	if at, ok := w.first(); ok {
+		return tick(at), true
 	}
 	start, _, ok := w.firstSlot()
 	return tick(start), ok
 }
 
-// drain appends the due timers to dst while there is room, and says whether
-// some are left.
-func (w *Wheel[T]) drain(max int, dst []T) (out []T, more bool) {
+// deliver appends the timers of the window that are due to dst, while there is
+// room: of each tick those of the run, then those of its slot.
+func (w *Wheel[T]) deliver(max int, dst []T) []T {
 	for {
-		if _, ok := w.firstDue(); !ok || len(dst) >= max {
-			return dst, ok
+		until, inSlot := w.now, false
+		if at, ok := w.firstNear(); ok && at <= until {
+			until, inSlot = at, true
 		}
-		dst = w.drainBlock(max, dst)
+		n := 0
+		n, dst = w.expire(w.run.rest(), until, max, dst)
+		w.run.skip(n)
+		if !inSlot || len(dst) >= max {
+			return dst
+		}
+		dst = w.deliverSlot(max, dst)
 	}
 }
 
-// drainBlock delivers from the first block of the due slot, which must have an
-// armed timer. It reads all places before it changes any, so that the waits for
-// memory overlap.
-func (w *Wheel[T]) drainBlock(max int, dst []T) []T {
-	b := w.blocks.at(w.slots[dueSlot].head)
-	var values [blockEntries]T
-	var live [blockEntries]bool
-	due := b.entries[w.dueNext:b.n]
-	for k := range due {
-		values[k], live[k] = w.places.peek(due[k].timer)
-	}
-	for k := range due {
-		if !live[k] {
-			w.stale--
-		} else if len(dst) < max {
-			dst = append(dst, values[k])
-			w.places.drop(due[k].timer)
-			w.armed--
-		} else {
-			break
+// deliverSlot delivers from the first slot of level 0, while there is room.
+func (w *Wheel[T]) deliverSlot(max int, dst []T) []T {
+	slot := bits.TrailingZeros64(w.occupied[0])
+	l := &w.slots[slot]
+	for l.head != 0 {
+		rest := w.blocks.entries(l, l.head)[w.taken:]
+		n := 0
+		n, dst = w.expire(rest, w.now, max, dst)
+		if n < len(rest) {
+			w.taken += uint32(n)
+			return dst
 		}
-		w.dueNext++
+		w.taken = 0
+		w.blocks.drop(l)
 	}
+	w.empty(slot)
 	return dst
 }
 
-// firstDue returns the first armed timer of the due slot, after dropping the
-// stale entries before it.
-func (w *Wheel[T]) firstDue() (t Timer, ok bool) {
-	due := &w.slots[dueSlot]
-	for due.head != 0 {
-		b := w.blocks.at(due.head)
-		for ; w.dueNext < b.n; w.dueNext++ {
-			if t = b.entries[w.dueNext].timer; w.places.live(t) {
-				return t, true
-			}
-			w.stale--
+// expire appends the payloads of the entries that are due by until, while there
+// is room, and returns how many entries that took, the stale ones included.
+func (w *Wheel[T]) expire(entries []entry[T], until uint64, max int, dst []T) (n int, out []T) {
+	before := len(dst)
+	for ; n < len(entries) && entries[n].at <= until && len(dst) < max; n++ {
+		e := &entries[n]
+		if w.places.live(e.timer) {
+			w.places.clear(e.timer)
+			dst = append(dst, e.value)
 		}
-		w.dueNext = 0
-		w.blocks.drop(due)
+		w.places.put(e.timer)
 	}
-	return 0, false
+	live := len(dst) - before
+	w.armed -= live
+	w.stale -= n - live
+	return n, dst
 }
 
-// turn moves the position to the beginning of the first occupied slot and
-// empties that slot downwards. If no slot begins by now, it moves the position
-// to now and returns false. The due slot must be empty, because its timers are
-// those of the position.
+// first returns the tick of the first armed timer in the window, after dropping
+// the stale entries before it.
+func (w *Wheel[T]) first() (at uint64, ok bool) {
+	if n := w.countStale(w.run.rest()); n > 0 {
+		w.forget(w.run.rest()[:n])
+		w.run.skip(n)
+	}
+	at, ok = w.firstNear()
+	for ok && !w.trim(int(at%positions)) {
+		at, ok = w.firstNear()
+	}
+	if rest := w.run.rest(); len(rest) > 0 && (!ok || rest[0].at < at) {
+		return rest[0].at, true
+	}
+	return at, ok
+}
+
+// firstNear returns the tick of the first occupied slot in level 0.
+func (w *Wheel[T]) firstNear() (at uint64, ok bool) {
+	if w.occupied[0] == 0 {
+		return 0, false
+	}
+	return w.position&^(positions-1) | uint64(bits.TrailingZeros64(w.occupied[0])), true
+}
+
+// turn moves the position to the beginning of the first occupied slot above
+// level 0 and empties that slot downwards. If no slot begins by now, it moves
+// the position to now and returns false. There must be nothing in the window
+// that the position leaves.
 func (w *Wheel[T]) turn() bool {
 	start, slot, ok := w.firstSlot()
 	if !ok || start > w.now {
@@ -250,23 +288,42 @@ func (w *Wheel[T]) turn() bool {
 	}
 	w.position = start
 	l := w.empty(slot)
-	if slot < positions { // level 0: all of one tick
-		w.slots[dueSlot] = l
-		return true
+	if slot >= 2*positions {
+		l = w.cascade(l)
 	}
-	w.cascade(l)
+	w.stale -= w.run.load(&w.blocks, l, &w.places)
 	return true
 }
 
-// firstSlot returns the first slot of the levels that holds an armed timer, and
+// cascade files the entries of a slot that was taken out anew, in their order,
+// so that timers of the same tick stay first in, first out, and returns those of
+// the window. Stale ones end here.
+func (w *Wheel[T]) cascade(l list) (window list) {
+	for ; l.head != 0; w.blocks.drop(&l) {
+		some := w.blocks.entries(&l, l.head)
+		live := liveOf(some, &w.places)
+		w.stale -= putStale(some, live, &w.places)
+		for ; live != 0; live &= live - 1 {
+			e := &some[bits.TrailingZeros64(live)]
+			if e.at^w.position < positions {
+				w.blocks.push(&window, *e)
+			} else {
+				w.push(*e)
+			}
+		}
+	}
+	return window
+}
+
+// firstSlot returns the first slot above level 0 that holds an armed timer, and
 // the key of its first tick. Slots and blocks before it that hold only stale
 // entries are dropped, each once.
 func (w *Wheel[T]) firstSlot() (start uint64, slot int, ok bool) {
-	for w.nonEmpty != 0 {
-		level := bits.TrailingZeros16(w.nonEmpty)
+	for w.nonEmpty&^1 != 0 {
+		level := bits.TrailingZeros16(w.nonEmpty &^ 1)
 		pos := bits.TrailingZeros64(w.occupied[level])
 		slot = level*positions + pos
-		if w.stale > 0 && w.dropStale(slot) {
+		if !w.trim(slot) {
 			continue
 		}
 		shift := level * digitBits
@@ -278,33 +335,57 @@ func (w *Wheel[T]) firstSlot() (start uint64, slot int, ok bool) {
 	return 0, 0, false
 }
 
-// dropStale drops leading blocks without an armed timer from a slot of the
-// levels and says whether that emptied it.
-func (w *Wheel[T]) dropStale(slot int) bool {
+// trim drops leading blocks of a slot that hold only stale entries, and says
+// whether any is left. In level 0 the slot must be the first.
+func (w *Wheel[T]) trim(slot int) bool {
 	l := &w.slots[slot]
-	for l.head != 0 {
-		b := w.blocks.at(l.head)
-		for _, e := range b.entries[:b.n] {
-			if w.places.live(e.timer) {
-				return false
-			}
+	for w.stale > 0 && l.head != 0 {
+		rest := w.blocks.entries(l, l.head)
+		if slot < positions {
+			rest = rest[w.taken:]
 		}
-		w.stale -= int(b.n)
+		if w.countStale(rest) < len(rest) {
+			return true
+		}
+		w.forget(rest)
+		if slot < positions {
+			w.taken = 0
+		}
 		w.blocks.drop(l)
 	}
-	w.empty(slot)
-	return true
+	if l.head == 0 {
+		w.empty(slot)
+	}
+	return l.head != 0
+}
+
+// countStale returns how many entries there are before the first live one.
+func (w *Wheel[T]) countStale(entries []entry[T]) (n int) {
+	if w.stale == 0 {
+		return 0
+	}
+	for n < len(entries) && !w.places.live(entries[n].timer) {
+		n++
+	}
+	return n
+}
+
+// forget frees the places of stale entries, which go.
+func (w *Wheel[T]) forget(entries []entry[T]) {
+	for k := range entries {
+		w.places.put(entries[k].timer)
+	}
+	w.stale -= len(entries)
 }
 
 // sweep drops all stale entries.
 func (w *Wheel[T]) sweep() {
-	w.stale -= compact(&w.blocks, &w.slots[dueSlot], &w.places)
-	w.stale += int(w.dueNext) // these were delivered, so nobody counted them
-	w.dueNext = 0
+	w.stale -= w.run.compact(&w.places)
 	for level := range levels {
 		for set := w.occupied[level]; set != 0; set &= set - 1 {
 			slot := level*positions + bits.TrailingZeros64(set)
-			w.stale -= compact(&w.blocks, &w.slots[slot], &w.places)
+			w.stale -= w.blocks.compact(&w.slots[slot], w.taken, &w.places)
+			w.taken = 0 // it was of the first slot
 			if w.slots[slot].head == 0 {
 				w.empty(slot)
 			}
@@ -312,34 +393,17 @@ func (w *Wheel[T]) sweep() {
 	}
 }
 
-// cascade files the entries of a slot that was taken out anew, in their order,
-// so that timers of the same tick stay first in, first out. It doesn't look for
-// stale ones: it would have to visit every timer's place.
-func (w *Wheel[T]) cascade(l list) {
-	for l.head != 0 {
-		b := w.blocks.at(l.head)
-		for _, e := range b.entries[:b.n] {
-			w.push(e)
-		}
-		w.blocks.drop(&l)
-	}
-}
-
 // slotOf returns the slot for a key that is not before the position.
 func (w *Wheel[T]) slotOf(at uint64) int {
-	diff := at ^ w.position
-	if diff == 0 {
-		return dueSlot
-	}
-	level := (bits.Len64(diff) - 1) / digitBits
+	level := (bits.Len64((at^w.position)|1) - 1) / digitBits
 	return level*positions + int(at>>(level*digitBits)&(positions-1))
 }
 
 // push files an entry behind those of its slot.
-func (w *Wheel[T]) push(e entry) {
+func (w *Wheel[T]) push(e entry[T]) {
 	slot := w.slotOf(e.at)
 	l := &w.slots[slot]
-	if l.head == 0 && slot != dueSlot {
+	if l.head == 0 {
 		level := slot / positions
 		w.occupied[level] |= 1 << (slot % positions)
 		w.nonEmpty |= 1 << level
@@ -347,7 +411,7 @@ func (w *Wheel[T]) push(e entry) {
 	w.blocks.push(l, e)
 }
 
-// empty takes the entries out of a slot of the levels.
+// empty takes the entries out of a slot.
 func (w *Wheel[T]) empty(slot int) list {
 	l := w.slots[slot]
 	w.slots[slot] = list{}

@@ -3,7 +3,9 @@
 // that the product needs none of them.
 //
 // Every structure holds the same timers, due at random within ten minutes from ten
-// minutes on. All are added, a random half is cancelled, and the rest expires.
+// minutes on. All are added, a random half is cancelled, and the rest expires: once
+// tick by tick, as a node drives it, which asks for the earliest and lets pass the time
+// until then, and once, in a structure filled anew, with all of the time passed at once.
 package main
 
 import (
@@ -29,21 +31,27 @@ import (
 type timers interface {
 	add(n int32, at int64)
 	cancel(n int32)
-	// expire lets everything expire that is due until a tick, and counts it. Time passes as
-	// fast as it can, where it can.
+	// next is when something may be due, the earliest it could be.
+	next() (at int64, ok bool)
+	// expire lets everything expire that is due until a tick, and counts it.
 	expire(until int64) int
 }
 
-var structures = []struct {
+type structure struct {
 	name string
 	make func(n int) timers
-}{
-	{"engine/wheel", func(n int) timers { return &wheelTimers{wheel.New[int32](0), make([]wheel.Timer, n), nil} }},
-	{"container/heap", func(n int) timers { return &heapTimers{place: make([]int32, n)} }},
-	{"google/btree, degree 64", func(n int) timers {
+	// ownClock is that it wakes by itself, all the time: there is no next, and time is made
+	// to pass at once.
+	ownClock bool
+}
+
+var structures = []structure{
+	{name: "engine/wheel", make: func(n int) timers { return &wheelTimers{wheel.New[int32](0), make([]wheel.Timer, n), nil} }},
+	{name: "container/heap", make: func(n int) timers { return &heapTimers{place: make([]int32, n)} }},
+	{name: "google/btree, degree 64", make: func(n int) timers {
 		return &treeTimers{btree.NewG(64, func(a, b entry) bool { return a.at < b.at || a.at == b.at && a.n < b.n }), make([]int64, n)}
 	}},
-	{"time.AfterFunc", func(n int) timers { return &runtimeTimers{all: make([]*time.Timer, n)} }},
+	{name: "time.AfterFunc", make: func(n int) timers { return &runtimeTimers{all: make([]*time.Timer, n)} }, ownClock: true},
 }
 
 const (
@@ -55,8 +63,8 @@ const (
 func main() {
 	counts := flag.String("counts", "10000,1000000,10000000", "timers in the structure")
 	flag.Parse()
-	fmt.Println("| timers | structure | add ns | allocations | cancel ns | expire ns | bytes a timer | GC pause ms | GC ms |")
-	fmt.Println("|--:|---|--:|--:|--:|--:|--:|--:|--:|")
+	fmt.Println("| timers | structure | add ns | allocations | cancel ns | expire ns, tick by tick | at once | bytes a timer | GC pause ms | GC ms |")
+	fmt.Println("|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, text := range strings.Split(*counts, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > 100_000_000 {
@@ -64,45 +72,75 @@ func main() {
 			os.Exit(2)
 		}
 		for _, s := range structures {
-			fmt.Println(measure(s.name, s.make, n))
+			fmt.Println(measure(s, n))
 		}
 	}
 }
 
+// costs are CPU nanoseconds for each timer, and what one takes in memory.
+type costs struct {
+	add, allocations, cancel, expire, bytes float64
+	pause, collection                       time.Duration // of a garbage collection while all are there
+}
+
 // measure is a line of the table.
-func measure(name string, make func(int) timers, n int) string {
+func measure(s structure, n int) string {
+	c := live(s, n, func(t timers) int { return t.expire(last) })
+	tickByTick := "–"
+	if !s.ownClock {
+		tickByTick = fmt.Sprintf("%.0f", live(s, n, drive).expire)
+	}
+	return fmt.Sprintf("| %d | %s | %.0f | %.2f | %.0f | %s | %.0f | %.0f | %.2f | %.0f |", n, s.name, c.add, c.allocations, c.cancel,
+		tickByTick, c.expire, c.bytes, c.pause.Seconds()*1000, c.collection.Seconds()*1000)
+}
+
+// drive lets all timers expire as a node does.
+func drive(t timers) (n int) {
+	for {
+		at, ok := t.next()
+		if !ok {
+			return n
+		}
+		n += t.expire(at)
+	}
+}
+
+// live is a life of n timers, which end by expire.
+func live(s structure, n int, expire func(timers) int) (c costs) {
 	delays, order := plan(n)
 	var before, added, collected runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	t := make(n)
-	adds := perTimer(n, func() {
+	t := s.make(n)
+	c.add = perTimer(n, func() {
 		for i, at := range delays {
 			t.add(int32(i), at)
 		}
 	})
 	runtime.ReadMemStats(&added)
+	c.allocations = float64(added.Mallocs-before.Mallocs) / float64(n)
 	began := time.Now()
 	runtime.GC()
-	collection := time.Since(began)
+	c.collection = time.Since(began)
 	runtime.ReadMemStats(&collected)
+	c.pause = time.Duration(collected.PauseNs[(collected.NumGC+255)%256])
+	c.bytes = float64(collected.HeapAlloc-before.HeapAlloc) / float64(n)
 	half := order[:n/2]
-	cancels := perTimer(len(half), func() {
+	c.cancel = perTimer(len(half), func() {
 		for _, i := range half {
 			t.cancel(i)
 		}
 	})
 	rest := n - len(half)
 	expired := 0
-	expires := perTimer(rest, func() { expired = t.expire(last) })
+	c.expire = perTimer(rest, func() { expired = expire(t) })
 	if expired != rest {
-		fmt.Fprintf(os.Stderr, "wheelbench: %s: %d of %d timers expired\n", name, expired, rest)
+		fmt.Fprintf(os.Stderr, "wheelbench: %s: %d of %d timers expired\n", s.name, expired, rest)
 		os.Exit(1)
 	}
 	runtime.KeepAlive(delays) // else it would be missing in the count of bytes
 	runtime.KeepAlive(order)
-	return fmt.Sprintf("| %d | %s | %.0f | %.2f | %.0f | %.0f | %.0f | %.2f | %.0f |", n, name, adds, float64(added.Mallocs-before.Mallocs)/float64(n), cancels, expires,
-		float64(collected.HeapAlloc-before.HeapAlloc)/float64(n), float64(collected.PauseNs[(collected.NumGC+255)%256])/1e6, collection.Seconds()*1000)
+	return c
 }
 
 // plan is when each timer is due, and a random order of them.
@@ -141,18 +179,15 @@ type wheelTimers struct {
 func (t *wheelTimers) add(n int32, at int64) { t.handles[n] = t.Add(at, n) }
 func (t *wheelTimers) cancel(n int32)        { t.Cancel(t.handles[n]) }
 
+func (t *wheelTimers) next() (at int64, ok bool) { return t.Next() }
+
 // expire asks for no more than a thousand at a time, as the node does.
 func (t *wheelTimers) expire(until int64) (n int) {
-	for {
-		at, ok := t.Next()
-		if !ok || at > until {
-			return n
-		}
-		for more := true; more; {
-			t.due, more = t.Advance(at, 1000, t.due[:0])
-			n += len(t.due)
-		}
+	for more := true; more; {
+		t.due, more = t.Advance(until, 1000, t.due[:0])
+		n += len(t.due)
 	}
+	return n
 }
 
 type entry struct {
@@ -188,6 +223,13 @@ func (t *heapTimers) Pop() any {
 func (t *heapTimers) add(n int32, at int64) { heap.Push(t, entry{at, n}) }
 func (t *heapTimers) cancel(n int32)        { heap.Remove(t, int(t.place[n])) }
 
+func (t *heapTimers) next() (at int64, ok bool) {
+	if len(t.all) == 0 {
+		return 0, false
+	}
+	return t.all[0].at, true
+}
+
 func (t *heapTimers) expire(until int64) (n int) {
 	for len(t.all) > 0 && t.all[0].at <= until {
 		heap.Pop(t)
@@ -207,6 +249,11 @@ func (t *treeTimers) add(n int32, at int64) {
 }
 
 func (t *treeTimers) cancel(n int32) { t.Delete(entry{t.at[n], n}) }
+
+func (t *treeTimers) next() (at int64, ok bool) {
+	e, ok := t.Min()
+	return e.at, ok
+}
 
 func (t *treeTimers) expire(until int64) (n int) {
 	for {
@@ -233,6 +280,8 @@ func (t *runtimeTimers) cancel(n int32) {
 	t.all[n].Stop()
 	t.all[n] = nil
 }
+
+func (t *runtimeTimers) next() (at int64, ok bool) { return 0, false }
 
 func (t *runtimeTimers) expire(int64) int {
 	left := slices.DeleteFunc(t.all, func(timer *time.Timer) bool { return timer == nil })
