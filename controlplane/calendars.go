@@ -99,7 +99,7 @@ func (s calendarService) put(ctx context.Context, next store.Calendar, req *cari
 		if newest.Deleted {
 			live = 0
 		}
-		if req.ExpectedVersion != nil && req.GetExpectedVersion() != live {
+		if req.ExpectedVersion != nil && int64(req.GetExpectedVersion()) != live {
 			return next, fail(codes.FailedPrecondition, reasonCalendarChanged,
 				fmt.Sprintf("expected_version: the newest version of %s is %d", req.GetName(), live), "version", strconv.FormatInt(live, 10))
 		}
@@ -122,7 +122,7 @@ func (s calendarService) put(ctx context.Context, next store.Calendar, req *cari
 }
 
 func calendarMessage(c *store.Calendar) *carillonv1.Calendar {
-	return &carillonv1.Calendar{Name: "namespaces/" + c.Namespace + "/calendars/" + c.Name, Version: c.Version, Items: c.Items,
+	return &carillonv1.Calendar{Name: "namespaces/" + c.Namespace + "/calendars/" + c.Name, Version: int32(c.Version), Items: c.Items,
 		Description: c.Description, CreateTime: timestamp(c.CreatedAt), Deleted: c.Deleted}
 }
 
@@ -144,7 +144,7 @@ func (s calendarService) GetCalendar(ctx context.Context, req *carillonv1.GetCal
 	if req.GetVersion() < 0 {
 		return nil, invalid("version", reasonInvalidField, "must not be negative")
 	}
-	c, err := s.namedCalendar(ctx, req.GetName(), req.GetVersion())
+	c, err := s.namedCalendar(ctx, req.GetName(), int64(req.GetVersion()))
 	if err != nil {
 		return nil, err
 	}

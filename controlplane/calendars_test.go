@@ -34,11 +34,11 @@ func TestCalendarsHaveVersions(t *testing.T) {
 		t.Errorf("a put of the same made version %d", same.GetVersion())
 	}
 	dry := s.put(&carillonv1.PutCalendarRequest{Name: closed, Items: []string{"MON"}, ValidateOnly: true})
-	second := s.put(&carillonv1.PutCalendarRequest{Name: closed, Items: []string{"01-01"}, ExpectedVersion: new(int64(1))})
+	second := s.put(&carillonv1.PutCalendarRequest{Name: closed, Items: []string{"01-01"}, ExpectedVersion: new(int32(1))})
 	if dry.GetVersion() != 2 || second.GetVersion() != 2 || second.GetItems()[0] != "01-01" {
 		t.Errorf("dry %v, second %v", dry, second)
 	}
-	_, err := s.calendars.PutCalendar(t.Context(), &carillonv1.PutCalendarRequest{Name: closed, Items: []string{"TUE"}, ExpectedVersion: new(int64(1))})
+	_, err := s.calendars.PutCalendar(t.Context(), &carillonv1.PutCalendarRequest{Name: closed, Items: []string{"TUE"}, ExpectedVersion: new(int32(1))})
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "expected_version") {
 		t.Errorf("a put over another version: %v", err)
 	}
@@ -66,7 +66,7 @@ func TestCalendarsHaveVersions(t *testing.T) {
 			t.Errorf("of a deleted calendar: %v", err)
 		}
 	}
-	if again := s.put(&carillonv1.PutCalendarRequest{Name: closed, Items: []string{"01-01"}, ExpectedVersion: new(int64)}); again.GetVersion() != 4 {
+	if again := s.put(&carillonv1.PutCalendarRequest{Name: closed, Items: []string{"01-01"}, ExpectedVersion: new(int32)}); again.GetVersion() != 4 {
 		t.Errorf("after the delete: %v", again)
 	}
 }
@@ -75,7 +75,7 @@ func TestCalendarsHaveVersions(t *testing.T) {
 func TestPutsAtTheSameTime(t *testing.T) {
 	s := newServer(t)
 	days := []string{"MON", "TUE", "WED", "THU"}
-	versions := make([]int64, len(days))
+	versions := make([]int32, len(days))
 	var wg sync.WaitGroup
 	for i, day := range days {
 		wg.Go(func() {
@@ -87,7 +87,7 @@ func TestPutsAtTheSameTime(t *testing.T) {
 	}
 	wg.Wait()
 	slices.Sort(versions)
-	if !slices.Equal(versions, []int64{1, 2, 3, 4}) {
+	if !slices.Equal(versions, []int32{1, 2, 3, 4}) {
 		t.Errorf("versions %v", versions)
 	}
 }

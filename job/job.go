@@ -42,14 +42,11 @@ type Schedule struct {
 	// What a recurring schedule may add. Zero: nothing.
 	Start          Instant       `json:"start,omitempty"`     // it fires at no earlier instant; whole seconds
 	End            Instant       `json:"end,omitempty"`       // it fires at no later instant; whole seconds
-	MaxOccurrences int64         `json:"max,omitempty"`       // how often it fires, those that a calendar excludes not counted
+	MaxOccurrences int32         `json:"max,omitempty"`       // how often it fires, those that a calendar excludes not counted
 	Spread         time.Duration `json:"spread,omitempty"`    // Offset was chosen out of it
 	Offset         time.Duration `json:"offset,omitempty"`    // every fire time is moved by it; whole seconds
 	Calendars      string        `json:"calendars,omitempty"` // what schedule.ParseExclusions reads: the calendars by value
 }
-
-// MaxOccurrencesLimit is the largest MaxOccurrences: every second for a century has fewer.
-const MaxOccurrencesLimit = 1e10
 
 // Recurrence expands the cron expression or the interval of a recurring schedule. It
 // fails for a schedule that this version can't read, such as one that was damaged in
@@ -89,7 +86,7 @@ func (s Schedule) plan(r schedule.Recurrence, after Instant) (p schedule.Plan, e
 		return p, err
 	}
 	if s.MaxOccurrences > 0 {
-		p = p.Limit(after.Seconds(), s.MaxOccurrences)
+		p = p.Limit(after.Seconds(), int64(s.MaxOccurrences))
 	}
 	return p, nil
 }

@@ -35,7 +35,7 @@ func (c *client) calendarName(s string) string {
 func newCalendarPut(c *client) *cobra.Command {
 	var items, files []string
 	var description string
-	var expect int64
+	var expect int32
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "put NAME [--item ITEM]... [--file FILE]...", Short: "Store a calendar, or its next version",
@@ -67,7 +67,7 @@ the last isn't (2026-12-24T18:00:00Z/2026-12-25T06:00:00Z). All are UTC.`,
 	flags.StringArrayVar(&items, "item", nil, "what the calendar excludes; may be repeated")
 	flags.StringArrayVarP(&files, "file", "f", nil, "a file, as .ics, .csv or lines of items; may be repeated, one of each kind")
 	flags.StringVar(&description, "description", "", "what the calendar is for")
-	flags.Int64Var(&expect, "expect", 0, "fail unless this is the newest version; 0: there must be none")
+	flags.Int32Var(&expect, "expect", 0, "fail unless this is the newest version; 0: there must be none")
 	flags.BoolVar(&dryRun, "dry-run", false, "check and show, but store nothing")
 	return cmd
 }
@@ -91,7 +91,7 @@ func addFile(cmd *cobra.Command, req *carillonv1.PutCalendarRequest, name string
 }
 
 func newCalendarGet(c *client) *cobra.Command {
-	var version int64
+	var version int32
 	cmd := &cobra.Command{
 		Use: "get NAME", Short: "Read a calendar", Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -101,7 +101,7 @@ func newCalendarGet(c *client) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().Int64Var(&version, "version", 0, "the version (default: the newest)")
+	cmd.Flags().Int32Var(&version, "version", 0, "the version (default: the newest)")
 	return cmd
 }
 
@@ -218,7 +218,7 @@ func calendarItems(name string) (items []string, err error) {
 
 func (c *client) fetchCalendar(ctx context.Context, namespace, name string, version int64) (made *schedule.Calendar, err error) {
 	err = c.call(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
-		req := &carillonv1.GetCalendarRequest{Name: "namespaces/" + namespace + "/calendars/" + name, Version: version}
+		req := &carillonv1.GetCalendarRequest{Name: "namespaces/" + namespace + "/calendars/" + name, Version: int32(version)}
 		resp, err := carillonv1.NewCalendarServiceClient(conn).GetCalendar(ctx, req)
 		if status.Code(err) == codes.NotFound {
 			return jobspec.ErrNoCalendar
@@ -226,7 +226,7 @@ func (c *client) fetchCalendar(ctx context.Context, namespace, name string, vers
 		if err != nil {
 			return fmt.Errorf("the calendar %s is not given by --calendar, and can't be read from the server: %s", name, status.Convert(err).Message())
 		}
-		made, err = schedule.NewCalendar(name, resp.GetCalendar().GetVersion(), resp.GetCalendar().GetItems())
+		made, err = schedule.NewCalendar(name, int64(resp.GetCalendar().GetVersion()), resp.GetCalendar().GetItems())
 		return err
 	})
 	return made, err

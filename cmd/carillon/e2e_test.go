@@ -530,6 +530,8 @@ func TestTheCommandLine(t *testing.T) {
 		_, err := d.handlers.GetHandler(t.Context(), &carillonv1.GetHandlerRequest{Name: "handlers/echo"})
 		return status.Code(err) != codes.NotFound
 	})
+	files := map[string]string{"CSV": write(t, "closed.csv", "from,to,why\n2026-12-24,2026-12-26,Christmas\n"),
+		"ICS": write(t, "closed.ics", "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTART;VALUE=DATE:20000101\r\nRRULE:FREQ=YEARLY\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n")}
 	for _, c := range []struct {
 		args string
 		code int
@@ -559,6 +561,22 @@ func TestTheCommandLine(t *testing.T) {
 		{"slot list nightly --state NOPE", 2, "--state must be one of"},
 		{"handler list", 0, "echo"},
 		{"job delete nightly", 0, "DELETED"},
+		{"calendar put closed --item SAT --item SUN --file CSV --file ICS --description days", 0, "SUN SAT 01-01 2026-12-24/2026-12-26"},
+		{"calendar put closed --item XMAS", 2, "items[0]"},
+		{"calendar put closed --item SAT --expect 7", 2, "CALENDAR_CHANGED"},
+		{"calendar put closed --item SAT --dry-run -o json", 0, `"version":2`},
+		{"calendar put closed --file nowhere.ics", 2, "nowhere.ics"},
+		{"calendar list", 0, "closed"},
+		{"calendar get closed -o json", 0, `"items":["SUN"`},
+		{"calendar get closed --version 9", 2, "NOT_FOUND"},
+		{"job create limited --handler echo --cron 0_2_*_*_* --start 2040-01-01T00:00:00Z --end 2040-12-31T23:59:59Z --max-occurrences 3 --spread 10m --except closed", 0, "3 times at most, except what is in closed@1"},
+		{"job create x --handler echo --now --spread 10m", 2, "schedule.spread"},
+		{"job create x --handler echo --cron 0_2_*_*_* --max-occurrences 0", 2, "--max-occurrences"},
+		{"job create x --handler echo --cron 0_2_*_*_* --except nothing", 2, "calendars[0]"},
+		{"schedule preview 0_2_*_*_* --except closed --from 2026-12-23T12:00:00Z -n 1", 0, "2026-12-24T02:00:00Z  skipped: closed@1"},
+		{"calendar delete closed", 0, "deleted"},
+		{"calendar get closed", 2, "NOT_FOUND"},
+		{"job get limited", 0, "closed@1"},
 		{"job list -o xml", 2, "--output"},
 		{"job frobnicate", 2, "no command"},
 		{"frobnicate", 2, "unknown command"},
@@ -570,6 +588,10 @@ func TestTheCommandLine(t *testing.T) {
 	} {
 		args := strings.Fields(c.args)
 		for i, a := range args {
+			if made := files[a]; made != "" {
+				args[i] = made
+				continue
+			}
 			args[i] = strings.ReplaceAll(a, "_*", " *")
 			args[i] = strings.ReplaceAll(args[i], "0_2", "0 2")
 		}
@@ -582,6 +604,91 @@ func TestTheCommandLine(t *testing.T) {
 		}
 		if strings.Contains(c.args, "-o json") && code != 2 && !json.Valid([]byte(out)) {
 			t.Errorf("%s: not JSON: %s", c.args, out)
+		}
+	}
+}
+
+// write makes a file of a test.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A file of jobs is previewed without a server: every job for itself, and all together.
+func TestPreviewOfAFile(t *testing.T) {
+	t.Parallel()
+	jobs := write(t, "jobs.yaml", `jobs:
+- name: nightly
+  handler: h
+  schedule: {cron: "0 2 * * *", calendars: [closed]}
+- name: hourly
+  handler: h
+  schedule: {cron: "0 * * * *", endTime: 2026-12-01T03:30:00Z}
+- {name: once, handler: h, schedule: {runAt: "2026-12-01T02:00:00Z"}}
+`)
+	args := []string{"schedule", "preview", "-f", jobs, "--calendar", "closed=" + write(t, "closed.txt", "2026-12-02\n12-25"),
+		"--from", "2026-12-01T00:00:00Z", "--until", "2026-12-03T00:00:00Z"}
+	out, code := run(t, "", args...)
+	for _, says := range []string{"2026-12-01T02:00:00Z 2026-12-03T02:00:00Z 2026-12-04T02:00:00Z", "closed@1", "once, at 2026-12-01T02:00:00Z",
+		"5 runs; at most 3 in a second (2026-12-01T02:00:00Z) and 3 in a minute (2026-12-01T02:00:00Z)"} {
+		if code != 0 || !strings.Contains(out, says) {
+			t.Errorf("exit %d, want 0 and %q:\n%s", code, says, out)
+		}
+	}
+	var all struct {
+		Jobs []struct {
+			Name      string
+			FireTimes []string `json:"fire_times"`
+			Skipped   []struct{ Calendar string }
+			Count     int `json:"occurrence_count"`
+			Error     string
+		}
+		Load struct{ Runs int }
+	}
+	out, code = run(t, "", append(args, "-o", "json")...)
+	if err := json.Unmarshal([]byte(out), &all); err != nil || code != 0 || len(all.Jobs) != 3 || all.Load.Runs != 5 {
+		t.Fatalf("exit %d, %v: %s", code, err, out)
+	}
+	if j := all.Jobs[0]; j.Name != "nightly" || len(j.Skipped) != 1 || j.Count != 1 {
+		t.Errorf("%+v", j)
+	}
+	if j := all.Jobs[1]; len(j.FireTimes) != 3 || j.Count != 3 {
+		t.Errorf("%+v", j)
+	}
+	bad := write(t, "bad.yaml", "- {name: a, handler: h, schedule: {cron: '0 24 * * *'}}\n- {name: b, handler: h, schedule: {cron: '@daily'}}")
+	if out, code := run(t, "", "schedule", "preview", "-f", bad); code != 2 || !strings.Contains(out, "1 of 2 jobs") || !strings.Contains(out, "0-23") || !strings.Contains(out, "at 00:00 UTC every day") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	for _, wrong := range [][]string{{"-f", jobs, "@daily"}, {"@daily", "--every", "5m"}, {"-f", jobs + "x"}, {"@daily", "--calendar", "x"}, {"@daily", "--until", "x"}, {"@daily", "-n", "0"}} {
+		if out, code := run(t, "", append([]string{"schedule", "preview"}, wrong...)...); code != 2 {
+			t.Errorf("%v: exit %d, %s", wrong, code, out)
+		}
+	}
+}
+
+// A preview of more than a page goes on where the page before ended, and what is limited
+// ends where it must.
+func TestALongPreview(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"-n 2500":                            "2500 2026-12-02T17:40:00Z",
+		"-n 2500 --max-occurrences 1500":     "1500 2026-12-02T01:00:00Z",
+		"-n 2500 --max-occurrences 2000":     "2000 2026-12-02T09:20:00Z",
+		"-n 2500 --end 2026-12-01T20:00:00Z": "1200 2026-12-01T20:00:00Z",
+	} {
+		out, code := run(t, "", append([]string{"schedule", "preview", "* * * * *", "--from", "2026-12-01T00:00:00Z", "-o", "json"}, strings.Fields(args)...)...)
+		var preview struct {
+			FireTimes []string `json:"fire_times"`
+		}
+		if err := json.Unmarshal([]byte(out), &preview); err != nil || code != 0 || len(preview.FireTimes) == 0 {
+			t.Fatalf("%s: exit %d, %v: %s", args, code, err, out)
+		}
+		if n := len(preview.FireTimes); fmt.Sprint(n, " ", preview.FireTimes[n-1]) != want {
+			t.Errorf("%s: %d fire times, the last is %s; want %s", args, n, preview.FireTimes[n-1], want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func newJob(c *client) *cobra.Command {
 type scheduleFlags struct {
 	cron, anchor, start, end string
 	every, spread            time.Duration
-	maxOccurrences           int64
+	maxOccurrences           int32
 	except                   []string
 }
 
@@ -37,7 +37,7 @@ func (f *scheduleFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.anchor, "anchor", "", "a point of the grid of --every, RFC 3339 (default: now)")
 	flags.StringVar(&f.start, "start", "", "fire at no earlier time, RFC 3339")
 	flags.StringVar(&f.end, "end", "", "fire at no later time, RFC 3339")
-	flags.Int64Var(&f.maxOccurrences, "max-occurrences", 0, "fire so often at most")
+	flags.Int32Var(&f.maxOccurrences, "max-occurrences", 0, "fire so often at most")
 	flags.DurationVar(&f.spread, "spread", 0, "move the job, by its name, to a place within this time, such as 5m")
 	flags.StringArrayVar(&f.except, "except", nil, "don't run on what this calendar holds, NAME or NAME@VERSION; may be repeated")
 }

@@ -54,7 +54,7 @@ A file holds jobs in YAML or JSON, in the form of the API: a list, or a mapping 
 			if len(args) == 1 {
 				f.schedule.cron = args[0]
 			}
-			p, err := f.previewer(cmd, c)
+			p, err := f.previewer(cmd, c, len(args) == 1)
 			if err != nil {
 				return err
 			}
@@ -84,7 +84,8 @@ type previewer struct {
 	calendars jobspec.Calendars
 }
 
-func (f *previewFlags) previewer(cmd *cobra.Command, c *client) (*previewer, error) {
+// previewer reads the flags; cron says that an expression was given.
+func (f *previewFlags) previewer(cmd *cobra.Command, c *client, cron bool) (*previewer, error) {
 	p := &previewer{client: c, now: time.Now(), count: f.count}
 	p.from = p.now
 	if f.from != "" {
@@ -113,9 +114,9 @@ func (f *previewFlags) previewer(cmd *cobra.Command, c *client) (*previewer, err
 	switch {
 	case err != nil:
 		return nil, err
-	case f.file != "" && (f.schedule.cron != "" || given("every") || f.job != ""):
+	case f.file != "" && (cron || given("every") || f.job != ""):
 		return nil, invalidInput("give a file, or one schedule")
-	case f.file == "" && (f.schedule.cron != "") == given("every"):
+	case f.file == "" && cron == given("every"):
 		return nil, invalidInput("give exactly one of an expression, --every and --file")
 	}
 	return p, nil
@@ -128,8 +129,8 @@ type previewOutput struct {
 	Description     string          `json:"description"`
 	Warnings        []string        `json:"warnings"`
 	Skipped         []skippedOutput `json:"skipped,omitempty"`
-	OccurrenceCount *int64          `json:"occurrence_count,omitempty"` // with --until
-	SkippedCount    *int64          `json:"skipped_count,omitempty"`    // with --until
+	OccurrenceCount *uint32         `json:"occurrence_count,omitempty"` // with --until
+	SkippedCount    *uint32         `json:"skipped_count,omitempty"`    // with --until
 	Error           string          `json:"error,omitempty"`            // of a job of a file, instead of all else
 }
 
@@ -156,7 +157,7 @@ func (p *previewer) previewOne(cmd *cobra.Command, f *previewFlags) error {
 
 // pointed shows, before an error, where in the expression it is.
 func (p *previewer) pointed(cmd *cobra.Command, expr string, err error) error {
-	if _, refusal := schedule.ParseCron(expr); expr != "" && refusal != nil && p.output != "json" {
+	if _, refusal := schedule.ParseCron(expr); refusal != nil && p.output != "json" && !cmd.Flags().Changed("every") {
 		if e, ok := refusal.(*schedule.Error); ok && e.Pointer() != "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), e.Pointer())
 		}
@@ -189,7 +190,7 @@ func (p *previewer) preview(ctx context.Context, name string, s *carillonv1.Sche
 			break
 		}
 		if s.GetMaxOccurrences() > 0 { // it counts from here on
-			req.Schedule.MaxOccurrences -= int64(n)
+			req.Schedule.MaxOccurrences -= int32(n)
 			if req.Schedule.GetMaxOccurrences() == 0 {
 				break
 			}

@@ -84,8 +84,9 @@ func show(j *job.Job, from job.Instant, until *timestamppb.Timestamp, count int)
 	after := from.Seconds()
 	resp.Description, resp.Warnings = plan.Describe(), plan.Warnings(after)
 	if until != nil {
-		resp.OccurrenceCount = plan.CountRuns(after, until.GetSeconds())
-		resp.SkippedCount = plan.Count(after, until.GetSeconds()) - resp.OccurrenceCount
+		runs := plan.CountRuns(after, until.GetSeconds())
+		resp.OccurrenceCount = uint32(runs) // a century of seconds fits
+		resp.SkippedCount = uint32(plan.Count(after, until.GetSeconds()) - runs)
 	}
 	for t, ok := plan.NextRun(after, schedule.MaxSecond); ok && len(resp.FireTimes) < count; t, ok = plan.NextRun(t, schedule.MaxSecond) {
 		resp.FireTimes = append(resp.FireTimes, &timestamppb.Timestamp{Seconds: t})

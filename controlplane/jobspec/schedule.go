@@ -56,8 +56,8 @@ func scheduleLimits(v *Violations, prefix string, m *carillonv1.Schedule, s *job
 			v.Add(prefix+"end_time", ReasonInvalidSchedule, "must not lie before start_time")
 		}
 	}
-	if s.MaxOccurrences = m.GetMaxOccurrences(); s.MaxOccurrences < 0 || s.MaxOccurrences > job.MaxOccurrencesLimit {
-		v.Add(prefix+"max_occurrences", ReasonInvalidSchedule, fmt.Sprintf("must be 1 to %d, or not set", int64(job.MaxOccurrencesLimit)))
+	if s.MaxOccurrences = m.GetMaxOccurrences(); s.MaxOccurrences < 0 {
+		v.Add(prefix+"max_occurrences", ReasonInvalidSchedule, "must be at least 1, or not set")
 	}
 	if m.GetSpread() != nil {
 		err := m.GetSpread().CheckValid()

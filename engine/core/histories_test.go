@@ -139,7 +139,7 @@ func (h *history) planned() job.Schedule {
 	s.Spread, s.Offset = 10*time.Second, seconds(10)
 	s.Start = now.Add(seconds(20))
 	s.End = s.Start.Add(seconds(60))
-	s.MaxOccurrences = int64(h.rnd.IntN(10)) // 0: without
+	s.MaxOccurrences = int32(h.rnd.IntN(10)) // 0: without
 	off := s.Start.Add(seconds(10)).Time()
 	made, err := schedule.NewCalendar("off", 1, []string{off.Format(time.RFC3339) + "/" + off.Add(time.Second+seconds(20)).Format(time.RFC3339)})
 	if err != nil {

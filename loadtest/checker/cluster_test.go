@@ -147,7 +147,7 @@ func (c *cluster) planned(s job.Schedule, now job.Instant) job.Schedule {
 	s.Spread, s.Offset = 10*time.Second, seconds(10)
 	s.Start = now.Add(seconds(40))
 	s.End = s.Start.Add(time.Minute + seconds(100))
-	s.MaxOccurrences = int64(c.rnd.IntN(40)) // 0: without
+	s.MaxOccurrences = int32(c.rnd.IntN(40)) // 0: without
 	off := s.Start.Add(seconds(20))
 	item := off.Time().Format(time.RFC3339) + "/" + off.Add(time.Second+seconds(20)).Time().Format(time.RFC3339)
 	made, err := schedule.NewCalendar("off", 1, []string{item})

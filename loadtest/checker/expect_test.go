@@ -247,7 +247,7 @@ func TestPlansAgainstTheProduct(t *testing.T) {
 		if rnd.IntN(2) == 0 {
 			s.End = begin.Add(hours(800))
 		}
-		s.MaxOccurrences = int64(rnd.IntN(2) * rnd.IntN(100))
+		s.MaxOccurrences = int32(rnd.IntN(2) * rnd.IntN(100))
 		rnd.Shuffle(len(items), func(i, k int) { items[i], items[k] = items[k], items[i] })
 		made, err := schedule.NewCalendar("c", 1, items[:1+rnd.IntN(4)])
 		if err != nil {

@@ -3,9 +3,9 @@
 // that the product needs none of them.
 //
 // Every structure holds the same timers, due at random within ten minutes from ten
-// minutes on. All are added, a random half is cancelled, and the rest expires: once
-// tick by tick, as a node drives it, which asks for the earliest and lets pass the time
-// until then, and once, in a structure filled anew, with all of the time passed at once.
+// minutes on. Each way to end them is measured in a structure filled anew: a random half
+// is cancelled; all expire tick by tick, as a node drives it, which asks for the earliest
+// and lets pass the time until then; all expire with all of the time passed at once.
 package main
 
 import (
@@ -79,19 +79,41 @@ func main() {
 
 // costs are CPU nanoseconds for each timer, and what one takes in memory.
 type costs struct {
-	add, allocations, cancel, expire, bytes float64
-	pause, collection                       time.Duration // of a garbage collection while all are there
+	add, allocations, bytes float64
+	pause, collection       time.Duration // of a garbage collection while all are there
 }
 
 // measure is a line of the table.
 func measure(s structure, n int) string {
-	c := live(s, n, func(t timers) int { return t.expire(last) })
+	var cancel, atOnce float64
+	c := live(s, n, func(t timers, order []int32) {
+		half := order[:n/2]
+		cancel = perTimer(len(half), func() {
+			for _, i := range half {
+				t.cancel(i)
+			}
+		})
+	})
+	live(s, n, func(t timers, _ []int32) { atOnce = expireAll(s, t, n, func() int { return t.expire(last) }) })
 	tickByTick := "–"
 	if !s.ownClock {
-		tickByTick = fmt.Sprintf("%.0f", live(s, n, drive).expire)
+		live(s, n, func(t timers, _ []int32) {
+			tickByTick = fmt.Sprintf("%.0f", expireAll(s, t, n, func() int { return drive(t) }))
+		})
 	}
-	return fmt.Sprintf("| %d | %s | %.0f | %.2f | %.0f | %s | %.0f | %.0f | %.2f | %.0f |", n, s.name, c.add, c.allocations, c.cancel,
-		tickByTick, c.expire, c.bytes, c.pause.Seconds()*1000, c.collection.Seconds()*1000)
+	return fmt.Sprintf("| %d | %s | %.0f | %.2f | %.0f | %s | %.0f | %.0f | %.2f | %.0f |", n, s.name, c.add, c.allocations, cancel,
+		tickByTick, atOnce, c.bytes, c.pause.Seconds()*1000, c.collection.Seconds()*1000)
+}
+
+// expireAll is the cost of the end of n timers.
+func expireAll(s structure, t timers, n int, expire func() int) float64 {
+	expired := 0
+	cost := perTimer(n, func() { expired = expire() })
+	if expired != n {
+		fmt.Fprintf(os.Stderr, "wheelbench: %s: %d of %d timers expired\n", s.name, expired, n)
+		os.Exit(1)
+	}
+	return cost
 }
 
 // drive lets all timers expire as a node does.
@@ -105,8 +127,9 @@ func drive(t timers) (n int) {
 	}
 }
 
-// live is a life of n timers, which end by expire.
-func live(s structure, n int, expire func(timers) int) (c costs) {
+// live is a life of n timers, which then end: each life in one way, so that no cost
+// depends on what was done before it.
+func live(s structure, n int, end func(t timers, order []int32)) (c costs) {
 	delays, order := plan(n)
 	var before, added, collected runtime.MemStats
 	runtime.GC()
@@ -125,19 +148,7 @@ func live(s structure, n int, expire func(timers) int) (c costs) {
 	runtime.ReadMemStats(&collected)
 	c.pause = time.Duration(collected.PauseNs[(collected.NumGC+255)%256])
 	c.bytes = float64(collected.HeapAlloc-before.HeapAlloc) / float64(n)
-	half := order[:n/2]
-	c.cancel = perTimer(len(half), func() {
-		for _, i := range half {
-			t.cancel(i)
-		}
-	})
-	rest := n - len(half)
-	expired := 0
-	c.expire = perTimer(rest, func() { expired = expire(t) })
-	if expired != rest {
-		fmt.Fprintf(os.Stderr, "wheelbench: %s: %d of %d timers expired\n", s.name, expired, rest)
-		os.Exit(1)
-	}
+	end(t, order)
 	runtime.KeepAlive(delays) // else it would be missing in the count of bytes
 	runtime.KeepAlive(order)
 	return c

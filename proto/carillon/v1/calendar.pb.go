@@ -29,7 +29,7 @@ type Calendar struct {
 	// The resource name, namespaces/{namespace}/calendars/{calendar}.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The version, from 1 on. A job names it as {calendar}@{version}.
-	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Version int32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What it holds, in canonical form: weekdays, days of every year, then dates and
 	// instants in order. At most 1,000. See PutCalendarRequest.
 	Items []string `protobuf:"bytes,3,rep,name=items,proto3" json:"items,omitempty"`
@@ -82,7 +82,7 @@ func (x *Calendar) GetName() string {
 	return ""
 }
 
-func (x *Calendar) GetVersion() int64 {
+func (x *Calendar) GetVersion() int32 {
 	if x != nil {
 		return x.Version
 	}
@@ -145,7 +145,7 @@ type PutCalendarRequest struct {
 	// What the calendar is for, at most 256 bytes.
 	Description string `protobuf:"bytes,5,opt,name=description,proto3" json:"description,omitempty"`
 	// If set, the version that must be the newest: 0 if there must be none.
-	ExpectedVersion *int64 `protobuf:"varint,6,opt,name=expected_version,json=expectedVersion,proto3,oneof" json:"expected_version,omitempty"`
+	ExpectedVersion *int32 `protobuf:"varint,6,opt,name=expected_version,json=expectedVersion,proto3,oneof" json:"expected_version,omitempty"`
 	// Checks the request and answers what would be stored, but stores nothing.
 	ValidateOnly  bool `protobuf:"varint,7,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -217,7 +217,7 @@ func (x *PutCalendarRequest) GetDescription() string {
 	return ""
 }
 
-func (x *PutCalendarRequest) GetExpectedVersion() int64 {
+func (x *PutCalendarRequest) GetExpectedVersion() int32 {
 	if x != nil && x.ExpectedVersion != nil {
 		return *x.ExpectedVersion
 	}
@@ -283,7 +283,7 @@ type GetCalendarRequest struct {
 	// The name, namespaces/{namespace}/calendars/{calendar}.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The version. Default: the newest.
-	Version       int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Version       int32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -325,7 +325,7 @@ func (x *GetCalendarRequest) GetName() string {
 	return ""
 }
 
-func (x *GetCalendarRequest) GetVersion() int64 {
+func (x *GetCalendarRequest) GetVersion() int32 {
 	if x != nil {
 		return x.Version
 	}
@@ -597,7 +597,7 @@ const file_carillon_v1_calendar_proto_rawDesc = "" +
 	"\x1acarillon/v1/calendar.proto\x12\vcarillon.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x86\x02\n" +
 	"\bCalendar\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x03R\x04name\x12\x1d\n" +
-	"\aversion\x18\x02 \x01(\x03B\x03\xe0A\x03R\aversion\x12\x19\n" +
+	"\aversion\x18\x02 \x01(\x05B\x03\xe0A\x03R\aversion\x12\x19\n" +
 	"\x05items\x18\x03 \x03(\tB\x03\xe0A\x03R\x05items\x12%\n" +
 	"\vdescription\x18\x04 \x01(\tB\x03\xe0A\x03R\vdescription\x12@\n" +
 	"\vcreate_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\n" +
@@ -610,14 +610,14 @@ const file_carillon_v1_calendar_proto_rawDesc = "" +
 	"\x03ics\x18\x03 \x01(\tR\x03ics\x12\x10\n" +
 	"\x03csv\x18\x04 \x01(\tR\x03csv\x12 \n" +
 	"\vdescription\x18\x05 \x01(\tR\vdescription\x12.\n" +
-	"\x10expected_version\x18\x06 \x01(\x03H\x00R\x0fexpectedVersion\x88\x01\x01\x12#\n" +
+	"\x10expected_version\x18\x06 \x01(\x05H\x00R\x0fexpectedVersion\x88\x01\x01\x12#\n" +
 	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnlyB\x13\n" +
 	"\x11_expected_version\"H\n" +
 	"\x13PutCalendarResponse\x121\n" +
 	"\bcalendar\x18\x01 \x01(\v2\x15.carillon.v1.CalendarR\bcalendar\"G\n" +
 	"\x12GetCalendarRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\"H\n" +
+	"\aversion\x18\x02 \x01(\x05R\aversion\"H\n" +
 	"\x13GetCalendarResponse\x121\n" +
 	"\bcalendar\x18\x01 \x01(\v2\x15.carillon.v1.CalendarR\bcalendar\"o\n" +
 	"\x14ListCalendarsRequest\x12\x1b\n" +

@@ -1172,9 +1172,9 @@ type PreviewScheduleResponse struct {
 	// 1,000.
 	Skipped []*SkippedOccurrence `protobuf:"bytes,4,rep,name=skipped,proto3" json:"skipped,omitempty"`
 	// How often the job runs from from to until.
-	OccurrenceCount int64 `protobuf:"varint,5,opt,name=occurrence_count,json=occurrenceCount,proto3" json:"occurrence_count,omitempty"`
+	OccurrenceCount uint32 `protobuf:"varint,5,opt,name=occurrence_count,json=occurrenceCount,proto3" json:"occurrence_count,omitempty"`
 	// How many occurrences from from to until a calendar excludes.
-	SkippedCount  int64 `protobuf:"varint,6,opt,name=skipped_count,json=skippedCount,proto3" json:"skipped_count,omitempty"`
+	SkippedCount  uint32 `protobuf:"varint,6,opt,name=skipped_count,json=skippedCount,proto3" json:"skipped_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1237,14 +1237,14 @@ func (x *PreviewScheduleResponse) GetSkipped() []*SkippedOccurrence {
 	return nil
 }
 
-func (x *PreviewScheduleResponse) GetOccurrenceCount() int64 {
+func (x *PreviewScheduleResponse) GetOccurrenceCount() uint32 {
 	if x != nil {
 		return x.OccurrenceCount
 	}
 	return 0
 }
 
-func (x *PreviewScheduleResponse) GetSkippedCount() int64 {
+func (x *PreviewScheduleResponse) GetSkippedCount() uint32 {
 	if x != nil {
 		return x.SkippedCount
 	}
@@ -1570,8 +1570,8 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x1a\n" +
 	"\bwarnings\x18\x03 \x03(\tR\bwarnings\x128\n" +
 	"\askipped\x18\x04 \x03(\v2\x1e.carillon.v1.SkippedOccurrenceR\askipped\x12)\n" +
-	"\x10occurrence_count\x18\x05 \x01(\x03R\x0foccurrenceCount\x12#\n" +
-	"\rskipped_count\x18\x06 \x01(\x03R\fskippedCount\"h\n" +
+	"\x10occurrence_count\x18\x05 \x01(\rR\x0foccurrenceCount\x12#\n" +
+	"\rskipped_count\x18\x06 \x01(\rR\fskippedCount\"h\n" +
 	"\x11SkippedOccurrence\x127\n" +
 	"\tfire_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\bfireTime\x12\x1a\n" +
 	"\bcalendar\x18\x02 \x01(\tR\bcalendar\"d\n" +

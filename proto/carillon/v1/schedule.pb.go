@@ -40,9 +40,9 @@ type Schedule struct {
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// The job fires at no later instant: whole seconds, after start_time.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// How often the job fires, at most 10,000,000,000. Occurrences that a calendar
+	// How often the job fires. Occurrences that a calendar
 	// excludes don't count. Zero, the default: without a limit.
-	MaxOccurrences int64 `protobuf:"varint,7,opt,name=max_occurrences,json=maxOccurrences,proto3" json:"max_occurrences,omitempty"`
+	MaxOccurrences int32 `protobuf:"varint,7,opt,name=max_occurrences,json=maxOccurrences,proto3" json:"max_occurrences,omitempty"`
 	// Moves every fire time of the job by the same time, which is below this one: whole
 	// seconds, 2 s to 31 days. Which it is follows from the job's name, so that jobs
 	// with the same schedule don't all fire at once, and each stays where it is.
@@ -146,7 +146,7 @@ func (x *Schedule) GetEndTime() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Schedule) GetMaxOccurrences() int64 {
+func (x *Schedule) GetMaxOccurrences() int32 {
 	if x != nil {
 		return x.MaxOccurrences
 	}
@@ -411,7 +411,7 @@ const file_carillon_v1_schedule_proto_rawDesc = "" +
 	"\n" +
 	"start_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bend_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12'\n" +
-	"\x0fmax_occurrences\x18\a \x01(\x03R\x0emaxOccurrences\x121\n" +
+	"\x0fmax_occurrences\x18\a \x01(\x05R\x0emaxOccurrences\x121\n" +
 	"\x06spread\x18\b \x01(\v2\x19.google.protobuf.DurationR\x06spread\x12C\n" +
 	"\rspread_offset\x18\t \x01(\v2\x19.google.protobuf.DurationB\x03\xe0A\x03R\fspreadOffset\x12\x1c\n" +
 	"\tcalendars\x18\n" +
