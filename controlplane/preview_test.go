@@ -59,7 +59,7 @@ func TestPreview(t *testing.T) {
 		`{"schedule":{"cron":"* * * * *","endTime":"2001-01-01T00:00:00Z"}}`:                                                             "schedule.end_time",
 		`{"schedule":{"cron":"0 0 1 1 *","startTime":"2027-01-02T00:00:00Z","endTime":"2027-12-31T23:59:59Z"}}`:                          "schedule",
 		`{"schedule":{"cron":"* * * * *","maxOccurrences":-1}}`:                                                                          "schedule.max_occurrences",
-		`{"schedule":{"cron":"* * * * *","maxOccurrences":2147483648}}`:                                                                  "schedule.max_occurrences",
+		`{"schedule":{"cron":"* * * * *","maxOccurrences":2147483648}}`:                                                                  "schedule.maxOccurrences",
 		`{"schedule":{"cron":"* * * * *","spread":"1s"}}`:                                                                                "schedule.spread",
 		`{"schedule":{"cron":"* * * * *","spread":"2.5s"}}`:                                                                              "schedule.spread",
 		`{"schedule":{"cron":"* * * * *","spread":"-60s"}}`:                                                                              "schedule.spread",

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -25,10 +26,11 @@ func EncodeJob(j *job.Job) (schedule, retry, labels string, err error) {
 // DecodeJob reads what EncodeJob wrote. A text that can't be read doesn't fail the
 // reading of all other jobs: it quarantines this one, in memory, with the reason.
 func DecodeJob(j *job.Job, schedule, retry, labels string) {
-	if err := json.Unmarshal([]byte(schedule), &j.Schedule); err != nil && j.Quarantine == "" {
+	var err error
+	if j.Schedule, err = schedules.decode(schedule); err != nil && j.Quarantine == "" {
 		j.Quarantine = fmt.Sprintf("its stored schedule can't be read: %v", err)
 	}
-	if err := json.Unmarshal([]byte(retry), &j.Retry); err != nil && j.Quarantine == "" {
+	if j.Retry, err = policies.decode(retry); err != nil && j.Quarantine == "" {
 		j.Quarantine = fmt.Sprintf("its stored retry policy can't be read: %v", err)
 	}
 	if labels == "{}" {
@@ -37,4 +39,36 @@ func DecodeJob(j *job.Job, schedule, retry, labels string) {
 	if err := json.Unmarshal([]byte(labels), &j.Labels); err != nil && j.Quarantine == "" {
 		j.Quarantine = fmt.Sprintf("its stored labels can't be read: %v", err)
 	}
+}
+
+// texts remembers what the latest texts of a kind say: a shard's jobs have few
+// different schedules and fewer policies, and reading JSON is most of what loading a job
+// costs.
+type texts[V any] struct {
+	mu     sync.Mutex
+	values map[string]V
+}
+
+// maxTexts bounds what is remembered. Beyond it all is forgotten, and learnt anew.
+const maxTexts = 4096
+
+var (
+	schedules texts[job.Schedule]
+	policies  texts[job.RetryPolicy]
+)
+
+func (t *texts[V]) decode(text string) (v V, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v, known := t.values[text]; known {
+		return v, nil
+	}
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return v, err
+	}
+	if t.values == nil || len(t.values) >= maxTexts {
+		t.values = make(map[string]V)
+	}
+	t.values[text] = v
+	return v, nil
 }
