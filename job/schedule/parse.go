@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/carillon-scheduler/carillon/internal/intern"
 )
@@ -64,10 +65,10 @@ func (p *parser) fail(field, token, reason, hint string) {
 		return
 	}
 	at := p.at
-	if token == "" {
+	if end := at + len(token); token == "" {
 		at = -1
-	} else if strings.EqualFold(token, p.expr[at:min(at+len(token), len(p.expr))]) {
-		token = p.expr[at : at+len(token)] // as it was written
+	} else if end <= len(p.expr) && strings.EqualFold(token, p.expr[at:end]) {
+		token = p.expr[at:end] // as it was written
 	}
 	p.err = &Error{Expr: p.expr, Field: field, Token: token, Offset: at, Reason: reason, Hint: hint}
 }
@@ -140,7 +141,8 @@ func (p *parser) split() []part {
 	for i, r := range p.expr {
 		if r != '\t' && (r < ' ' || r > '~') {
 			p.at = i
-			p.fail("character", string(r), "only printable ASCII is allowed", "separate the fields by spaces or TABs")
+			_, size := utf8.DecodeRuneInString(p.expr[i:])
+			p.fail("character", p.expr[i:i+size], "only printable ASCII is allowed", "separate the fields by spaces or TABs")
 			return nil
 		}
 	}

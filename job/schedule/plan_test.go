@@ -370,6 +370,8 @@ func TestErrorsPointAtTheToken(t *testing.T) {
 		"TZ=UTC * * * * *": "^^^^^^",
 		"0 0 * * é":        "        ^",
 		"@Daily":           "^^^^^^",
+		"0 0 * * \xff":     "        ^",
+		"\xff":             "^",
 		"* * * *":          "",
 		"0 0 30 2 *":       "",
 	} {
@@ -390,4 +392,36 @@ func TestErrorsPointAtTheToken(t *testing.T) {
 	if got, want := fmt.Sprint(err), `schedule "0 0 1,32 * *": day of month "32" at character 7: 32 is out of range; allowed: 1-31`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+}
+
+// Whatever an item is, it is refused by a CalendarError or has a canonical form that means
+// the same.
+func FuzzNewCalendar(f *testing.F) {
+	for _, items := range []string{"SAT,SUN", "12-25", "2026-12-24/2027-01-01", "2026-12-24T18:00:00Z/2026-12-25T06:00:00+02:00", "02-29,0001-01-01,9999-12-31", "2026-12-24,2026-12-25,,x"} {
+		f.Add(items)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		items := strings.Split(text, ",")
+		c, err := NewCalendar("c", 1, items)
+		var refused *CalendarError
+		if err != nil {
+			if errors.As(err, &refused) && (refused.Index >= len(items) || refused.Item != items[refused.Index]) {
+				t.Fatalf("%q: %+v", text, refused)
+			}
+			return
+		}
+		again, err := ParseExclusions(Exclude([]*Calendar{c}).String())
+		if err != nil || !slices.Equal(again.Calendars()[0].Items(), c.Items()) {
+			t.Fatalf("%q became %v, which becomes %v, %v", text, c.Items(), again, err)
+		}
+		for _, at := range []int64{MinSecond, -1, 0, 1_785_000_000, MaxSecond} {
+			holds, until := c.at(at)
+			if until <= at {
+				t.Fatalf("%q: at %d it knows until %d", text, at, until)
+			}
+			if last, _ := c.at(until - 1); last != holds {
+				t.Fatalf("%q: at %d it is %v until %d, and %v just before", text, at, holds, until, last)
+			}
+		}
+	})
 }
