@@ -25,6 +25,8 @@ type calendarService struct {
 
 const (
 	maxDescriptionBytes = 256
+	// maxPutItems bounds the items of a put, before those that touch are joined.
+	maxPutItems = 20_000
 	// putTries bounds how often a put begins anew because another one was first.
 	putTries = 5
 )
@@ -57,8 +59,8 @@ func (s calendarService) PutCalendar(ctx context.Context, req *carillonv1.PutCal
 // calendarItems puts together what a put holds, in canonical form.
 func calendarItems(ctx context.Context, v *violations, req *carillonv1.PutCalendarRequest, c *store.Calendar) (warnings []string) {
 	items := slices.Clone(req.GetItems())
-	if len(items) > schedule.MaxCalendarItems {
-		v.add("items", reasonInvalidField, fmt.Sprintf("must be at most %d, are %d", schedule.MaxCalendarItems, len(items)))
+	if len(items) > maxPutItems {
+		v.add("items", reasonInvalidField, fmt.Sprintf("must be at most %d, are %d", maxPutItems, len(items)))
 		return nil
 	}
 	own := len(items)
@@ -68,9 +70,9 @@ func calendarItems(ctx context.Context, v *violations, req *carillonv1.PutCalend
 		items, warnings = append(items, more...), warned
 	}
 	if req.GetCsv() != "" {
-		more, err := calendarfile.FromCSV(req.GetCsv())
+		more, warned, err := calendarfile.FromCSV(req.GetCsv())
 		v.check("csv", err)
-		items = append(items, more...)
+		items, warnings = append(items, more...), append(warnings, warned...)
 	}
 	if len(v.Fields) > 0 {
 		return warnings
@@ -101,7 +103,7 @@ func (s calendarService) put(ctx context.Context, next store.Calendar, req *cari
 		}
 		if req.ExpectedVersion != nil && int64(req.GetExpectedVersion()) != live {
 			return next, fail(codes.FailedPrecondition, reasonCalendarChanged,
-				fmt.Sprintf("expected_version: the newest version of %s is %d", req.GetName(), live), "version", strconv.FormatInt(live, 10))
+				fmt.Sprintf("expected_version: %s", whichVersion(req.GetName(), live)), "version", strconv.FormatInt(live, 10))
 		}
 		if live > 0 && slices.Equal(newest.Items, next.Items) && newest.Description == next.Description {
 			return newest, nil
@@ -121,6 +123,13 @@ func (s calendarService) put(ctx context.Context, next store.Calendar, req *cari
 	return next, s.toStatus(ctx, "store calendar", fmt.Errorf("others change it at the same time: %w", store.ErrUnavailable))
 }
 
+func whichVersion(name string, newest int64) string {
+	if newest == 0 {
+		return "there is no " + name
+	}
+	return fmt.Sprintf("the newest version of %s is %d", name, newest)
+}
+
 func calendarMessage(c *store.Calendar) *carillonv1.Calendar {
 	return &carillonv1.Calendar{Name: "namespaces/" + c.Namespace + "/calendars/" + c.Name, Version: int32(c.Version), Items: c.Items,
 		Description: c.Description, CreateTime: timestamp(c.CreatedAt), Deleted: c.Deleted}
@@ -134,7 +143,11 @@ func (s calendarService) namedCalendar(ctx context.Context, name string, version
 	}
 	c, err := s.store.Calendar(ctx, ns, id, version)
 	if errors.Is(err, store.ErrNotFound) || err == nil && version == 0 && c.Deleted {
-		return c, fail(codes.NotFound, reasonNotFound, name+" not found", "name", name)
+		text := name + " not found"
+		if version != 0 {
+			text = fmt.Sprintf("version %d of %s", version, text)
+		}
+		return c, fail(codes.NotFound, reasonNotFound, text, "name", name)
 	}
 	return c, s.toStatus(ctx, "read calendar", err)
 }
@@ -197,9 +210,13 @@ func (s calendarService) DeleteCalendar(ctx context.Context, req *carillonv1.Del
 	return nil, s.toStatus(ctx, "delete calendar", fmt.Errorf("others change it at the same time: %w", store.ErrUnavailable))
 }
 
-// findCalendar implements jobspec.Calendars.
+// findCalendar implements jobspec.Calendars. No version of a calendar that was deleted is
+// found.
 func (s *Server) findCalendar(ctx context.Context, namespace, name string, version int64) (*schedule.Calendar, error) {
-	c, err := s.store.Calendar(ctx, namespace, name, version)
+	c, err := s.store.Calendar(ctx, namespace, name, 0)
+	if err == nil && !c.Deleted && version != 0 && version != c.Version {
+		c, err = s.store.Calendar(ctx, namespace, name, version)
+	}
 	if errors.Is(err, store.ErrNotFound) || err == nil && c.Deleted {
 		return nil, jobspec.ErrNoCalendar
 	}

@@ -181,13 +181,37 @@ func TestARepeatAfterTheCalendarIsGone(t *testing.T) {
 	}
 	batch, err := s.jobs.BatchCreateJobs(t.Context(), &carillonv1.BatchCreateJobsRequest{Parent: ns, Requests: []*carillonv1.CreateJobRequest{req}})
 	must(t, err)
-	if batch.GetJobs()[0].GetUid() != first.GetUid() {
+	if again := batch.GetJobs()[0]; again.GetUid() != first.GetUid() || !again.GetCreateTime().AsTime().Equal(first.GetCreateTime().AsTime()) {
 		t.Errorf("the repeat in a batch made %v", batch)
+	}
+	fresh := job("beside", "h", scheduleNow())
+	batch, err = s.jobs.BatchCreateJobs(t.Context(), &carillonv1.BatchCreateJobsRequest{Parent: ns, Requests: []*carillonv1.CreateJobRequest{fresh, req}})
+	must(t, err)
+	if jobs := batch.GetJobs(); len(jobs) != 2 || jobs[0].GetName() != ns+"/jobs/beside" || jobs[1].GetUid() != first.GetUid() {
+		t.Errorf("a batch with a repeat made %v", batch)
 	}
 	req.RequestId = "r2"
 	req.JobId = "other"
 	if _, err := s.jobs.CreateJob(t.Context(), req); err == nil || !strings.Contains(err.Error(), "calendars[0]") {
 		t.Errorf("a new job with a deleted calendar: %v", err)
+	}
+}
+
+// A job of which a calendar excludes all that is to come still has occurrences, which are
+// recorded: it isn't completed. And however many runs it is to have, nobody counts long.
+func TestAJobThatIsExcludedFromSomeTimeOn(t *testing.T) {
+	s := newServer(t)
+	s.put(&carillonv1.PutCalendarRequest{Name: closed, Items: []string{"SAT", "SUN", time.Now().UTC().AddDate(0, 0, 10).Format(time.DateOnly) + "/9999-12-31"}})
+	schedule := scheduleCron("0 0 * * *")
+	schedule.Calendars, schedule.MaxOccurrences = []string{"closed"}, 1<<31-1
+	j := s.create(job("some-days", "h", schedule))
+	if j.GetState() != carillonv1.JobState_JOB_STATE_ACTIVE || j.GetNextFireTime() == nil {
+		t.Errorf("%v", j)
+	}
+	s.put(&carillonv1.PutCalendarRequest{Name: ns + "/calendars/rest", Items: []string{"2026-01-01/9999-12-31"}})
+	schedule.Calendars = []string{"rest"}
+	if _, err := s.jobs.CreateJob(t.Context(), job("no-day", "h", schedule)); err == nil || !strings.Contains(err.Error(), "calendars: exclude every occurrence up to") {
+		t.Errorf("a job that never runs: %v", err)
 	}
 }
 

@@ -37,7 +37,7 @@ func jobMessage(j *job.Job, now job.Instant) *carillonv1.Job {
 		CreateTime: timestamp(j.CreatedAt), EffectiveFrom: timestamp(j.EffectiveFrom), EndTime: timestamp(j.EndedAt),
 		QuarantineReason: j.Quarantine, Labels: j.Labels,
 	}
-	next := describe(m, j, now)
+	next, fires := describe(m, j, now)
 	m.NextFireTime = timestamp(next)
 	switch {
 	case j.EndedAt != 0:
@@ -49,7 +49,7 @@ func jobMessage(j *job.Job, now job.Instant) *carillonv1.Job {
 	case j.Quarantine != "":
 		m.State = carillonv1.JobState_JOB_STATE_QUARANTINED
 		m.NextFireTime = nil
-	case next == 0:
+	case !fires:
 		m.State = carillonv1.JobState_JOB_STATE_COMPLETED
 	default:
 		m.State = carillonv1.JobState_JOB_STATE_ACTIVE
@@ -57,31 +57,36 @@ func jobMessage(j *job.Job, now job.Instant) *carillonv1.Job {
 	return m
 }
 
-// describe fills in the plain words of the schedule and returns the next fire
-// time, or zero.
-func describe(m *carillonv1.Job, j *job.Job, now job.Instant) job.Instant {
+// describe fills in the plain words of the schedule and returns the next time at which
+// the job runs, or zero, and whether it has a further occurrence: one that a calendar
+// excludes is none at which it runs.
+func describe(m *carillonv1.Job, j *job.Job, now job.Instant) (next job.Instant, fires bool) {
 	switch j.Schedule.Kind {
 	case job.KindImmediate, job.KindOnce:
 		m.ScheduleDescription = j.Schedule.DescribeOnce()
 		if j.Schedule.At > now {
-			return j.Schedule.At
+			return j.Schedule.At, true
 		}
-		return 0
+		return 0, false
 	}
 	plan, err := j.Plan()
 	if err != nil {
 		if m.QuarantineReason == "" {
 			m.QuarantineReason = err.Error()
 		}
-		return 0
+		return 0, false
 	}
 	from := max(now, j.EffectiveFrom).Seconds()
-	m.ScheduleDescription, m.Warnings = plan.Describe(), plan.Warnings(from)
-	next, ok := plan.NextRun(from, schedule.MaxSecond)
-	if !ok {
-		return 0
+	m.ScheduleDescription = plan.Describe()
+	if run, ok := plan.NextRun(from, min(from+int64(job.Reach/time.Second), schedule.MaxSecond)); ok {
+		m.Warnings = plan.Warnings(from, run)
+		return job.AtSecond(run), true
 	}
-	return job.AtSecond(next)
+	m.Warnings = plan.Recurrence.Warnings()
+	if _, fires = plan.Next(from); fires {
+		m.Warnings = append(m.Warnings, "its calendars exclude every occurrence of the next 100 years")
+	}
+	return 0, fires
 }
 
 func scheduleMessage(s job.Schedule) *carillonv1.Schedule {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/engine"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/schedule"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -77,7 +78,8 @@ func (s slotService) newest(ctx context.Context, j *job.Job) (job.Instant, error
 		}
 	}
 	var m carillonv1.Job
-	return describe(&m, j, now()), nil
+	next, _ := describe(&m, j, now())
+	return next, nil
 }
 
 // explainer holds the evidence.
@@ -122,6 +124,9 @@ func (e *explainer) missing() {
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_JOB_ENDED, "", "the job ended at %s", e.job.EndedAt)
 	case at > e.now:
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_NOT_DUE, "", "the fire time %s is %s ahead", at, at.Sub(e.now).Round(time.Second))
+		if by := excludedBy(e.job, at); by != nil {
+			e.reasons.add(carillonv1.ReasonCode_REASON_CODE_EXCLUDED_BY_CALENDAR, "", "it will not be run: the calendar %s excludes it", by)
+		}
 	case !e.view.Owned:
 		e.unowned()
 	default:
@@ -197,6 +202,14 @@ func (e *explainer) ended() {
 	default:
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_CANCELLED, "", "it is %v since %s: %s", e.slot.State, e.slot.FinishedAt, e.slot.ErrorText)
 	}
+}
+
+// excludedBy returns the calendar of a recurring job that excludes a fire time, or nil.
+func excludedBy(j *job.Job, at job.Instant) *schedule.Calendar {
+	if plan, err := j.Plan(); err == nil {
+		return plan.Except.By(at.Seconds())
+	}
+	return nil
 }
 
 // fires reports whether a job's schedule holds an instant.

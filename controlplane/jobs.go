@@ -29,15 +29,15 @@ const maxBatchCreate = 1000
 
 // CreateJob implements JobService.
 func (s jobService) CreateJob(ctx context.Context, req *carillonv1.CreateJobRequest) (*carillonv1.CreateJobResponse, error) {
-	j, err := s.newJob(ctx, "", req)
+	j, made, err := s.newJob(ctx, "", req)
 	if err != nil {
 		return nil, err
 	}
-	if req.GetValidateOnly() {
-		j.EffectiveFrom = max(j.EffectiveFrom, now())
-		return &carillonv1.CreateJobResponse{Job: jobMessage(&j, now())}, nil
+	if made != nil {
+		return &carillonv1.CreateJobResponse{Job: jobMessage(made, now())}, nil
 	}
-	if j.CreatedAt != 0 { // a repeat
+	if req.GetValidateOnly() {
+		j.EffectiveFrom = now()
 		return &carillonv1.CreateJobResponse{Job: jobMessage(&j, now())}, nil
 	}
 	stored, existing, err := s.node.Create(ctx, j)
@@ -59,6 +59,7 @@ func (s jobService) BatchCreateJobs(ctx context.Context, req *carillonv1.BatchCr
 		return nil, invalid("requests", reasonInvalidField, fmt.Sprintf("must be 1 to %d jobs, are %d", maxBatchCreate, n))
 	}
 	jobs := make([]job.Job, len(req.GetRequests()))
+	made := make([]*job.Job, len(jobs))
 	for i, r := range req.GetRequests() {
 		prefix := fmt.Sprintf("requests[%d].", i)
 		if r.GetParent() != "" && r.GetParent() != req.GetParent() {
@@ -70,14 +71,14 @@ func (s jobService) BatchCreateJobs(ctx context.Context, req *carillonv1.BatchCr
 		one := &carillonv1.CreateJobRequest{Parent: req.GetParent(), JobId: r.GetJobId(), Job: r.GetJob(), RequestId: r.GetRequestId(),
 			AllowUnregisteredHandler: r.GetAllowUnregisteredHandler()}
 		var err error
-		if jobs[i], err = s.newJob(ctx, prefix, one); err != nil {
+		if jobs[i], made[i], err = s.newJob(ctx, prefix, one); err != nil {
 			return nil, err
 		}
 	}
 	if err := distinct(jobs); err != nil {
 		return nil, err
 	}
-	return s.createAll(ctx, jobs)
+	return s.createAll(ctx, jobs, made)
 }
 
 // distinct refuses a batch in which two jobs share a name or a request id.
@@ -96,33 +97,46 @@ func distinct(jobs []job.Job) error {
 	return nil
 }
 
-func (s jobService) createAll(ctx context.Context, jobs []job.Job) (*carillonv1.BatchCreateJobsResponse, error) {
-	existing, _, err := s.node.CreateAll(ctx, jobs)
-	if err != nil {
-		return nil, s.toStatus(ctx, "create jobs", err)
-	}
-	resp := &carillonv1.BatchCreateJobsResponse{}
+// createAll stores jobs, but for those that the same requests have made before.
+func (s jobService) createAll(ctx context.Context, jobs []job.Job, made []*job.Job) (*carillonv1.BatchCreateJobsResponse, error) {
+	var fresh []job.Job
+	var places []int
 	for i := range jobs {
-		j := &jobs[i]
-		if existing[i] != nil {
-			if err := conflict(fmt.Sprintf("requests[%d].", i), j, existing[i]); err != nil {
+		if made[i] == nil {
+			fresh, places = append(fresh, jobs[i]), append(places, i)
+		}
+	}
+	if len(fresh) > 0 {
+		existing, _, err := s.node.CreateAll(ctx, fresh)
+		if err != nil {
+			return nil, s.toStatus(ctx, "create jobs", err)
+		}
+		for k, i := range places {
+			made[i] = &fresh[k]
+			if existing[k] == nil {
+				continue
+			}
+			if err := conflict(fmt.Sprintf("requests[%d].", i), made[i], existing[k]); err != nil {
 				return nil, err
 			}
-			j = existing[i]
+			made[i] = existing[k]
 		}
+	}
+	resp := &carillonv1.BatchCreateJobsResponse{}
+	for _, j := range made {
 		resp.Jobs = append(resp.Jobs, jobMessage(j, now()))
 	}
 	return resp, nil
 }
 
 // newJob checks a create and completes it: name, uid, shard, defaults. prefix
-// stands before the names of fields. It may return a job that is stored already, which
-// shows in its CreatedAt.
-func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.CreateJobRequest) (job.Job, error) {
+// stands before the names of fields. A repeat of a request that can't be met any more
+// returns the job that it made when it could.
+func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.CreateJobRequest) (j job.Job, made *job.Job, err error) {
 	var v violations
 	ns, err := parseParent(req.GetParent())
 	v.check("parent", err)
-	j := jobspec.Job(&v.Violations, prefix+"job", req.GetJob())
+	j = jobspec.Job(&v.Violations, prefix+"job", req.GetJob())
 	if req.GetRequestId() != "" {
 		v.check(prefix+"request_id", job.CheckRequestID(req.GetRequestId()))
 	}
@@ -131,11 +145,11 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 	}
 	if len(v.Fields) == 0 && !req.GetAllowUnregisteredHandler() {
 		if err := s.checkHandler(ctx, &v, prefix+"job.handler", j.Handler); err != nil {
-			return j, err
+			return j, nil, err
 		}
 	}
 	if err := v.err(); err != nil {
-		return j, err
+		return j, nil, err
 	}
 	j.Namespace, j.RequestID = ns, req.GetRequestId()
 	j.Name = jobName(ns, req.GetJobId(), req.GetRequestId())
@@ -143,28 +157,29 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 	j.Shard = shard.Of(ns, j.Name, s.shards)
 	j.RequestHash = j.Hash() // before what depends on the time, and on the calendars' versions
 	field := prefix + "job.schedule"
-	if err := jobspec.Decide(ctx, &v.Violations, field, req.GetJob().GetSchedule(), &j, now(), s.findCalendar); err != nil {
-		return j, err
+	if err := jobspec.Decide(ctx, &v.Violations, field, req.GetJob().GetSchedule(), &j, now(), now(), s.findCalendar); err != nil {
+		return j, nil, err
 	}
 	jobspec.CheckFires(&v.Violations, field, j.Schedule, now())
 	if err := v.err(); err != nil {
-		return s.unlessMade(ctx, j, err)
+		made, err = s.unlessMade(ctx, &j, err)
+		return j, made, err
 	}
-	return j, nil
+	return j, nil, nil
 }
 
 // unlessMade returns why a job can't be made now, or the stored job if the same request
 // made it when it still could: a repeat is answered whatever has become of calendars and
 // times since.
-func (s jobService) unlessMade(ctx context.Context, j job.Job, refusal error) (job.Job, error) {
+func (s jobService) unlessMade(ctx context.Context, j *job.Job, refusal error) (*job.Job, error) {
 	if j.RequestID == "" {
-		return j, refusal
+		return nil, refusal
 	}
 	made, err := s.store.JobByRequest(ctx, j.Shard, j.Namespace, j.RequestID)
 	if err != nil || made.RequestHash != j.RequestHash {
-		return j, refusal // also if the database can't say: the request can't be met anyway
+		return nil, refusal // also if the database can't say: the request can't be met anyway
 	}
-	return made, nil
+	return &made, nil
 }
 
 // jobName returns the name of a new job. Without one it is derived from the

@@ -112,6 +112,9 @@ func (l *loop) tryLoad(ctx context.Context, j *loadJob) (store.Loaded, error) {
 		}
 	}
 	loaded, err := l.node.store.Load(ctx, j.owned.Proof)
+	if err == nil {
+		err = core.CanRead(loaded)
+	}
 	if fenced := (*store.FencedError)(nil); errors.As(err, &fenced) {
 		j.owned, j.proof = store.Owned{}, shard.Proof{} // ask again whose it is
 	}
@@ -276,8 +279,8 @@ func (l *loop) readEvent(ctx context.Context, j readJob) (core.Event, error) {
 		jobs, err := st.DoneJobs(ctx, j.proof, r.Ended)
 		return core.DoneJobsLoaded{Read: r, Jobs: jobs}, err
 	case core.ReadSpent:
-		slots, err := st.Waiting(ctx, j.proof, store.BacklogQuery{UID: r.UID, Limit: r.Limit})
-		return core.SpentLoaded{Read: r, Waits: len(slots) > 0}, err
+		done, err := st.SpentJob(ctx, j.proof, r.UID, r.After.FireTime, r.Until)
+		return core.SpentLoaded{Read: r, Done: done}, err
 	case core.ReadOldest:
 		oldest, err := st.Oldest(ctx, j.proof, r.Oldest)
 		return core.OldestLoaded{Read: r, Oldest: oldest}, err

@@ -1,12 +1,14 @@
 // Package job says what a job, a schedule, an occurrence, a slot and an attempt
 // are. It holds no behaviour beyond their own rules and depends on nothing but
-// the standard library, so that every other package can speak its words.
+// the standard library and a pool of shared values, so that every other package can
+// speak its words.
 package job
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,10 +45,15 @@ type Schedule struct {
 	Start          Instant       `json:"start,omitempty"`     // it fires at no earlier instant; whole seconds
 	End            Instant       `json:"end,omitempty"`       // it fires at no later instant; whole seconds
 	MaxOccurrences int32         `json:"max,omitempty"`       // how often it fires, those that a calendar excludes not counted
+	CountedFrom    Instant       `json:"counted,omitempty"`   // from which instant on MaxOccurrences was counted to find Last
+	Last           Instant       `json:"last,omitempty"`      // the last of so many; zero: it is not within reach
 	Spread         time.Duration `json:"spread,omitempty"`    // Offset was chosen out of it
 	Offset         time.Duration `json:"offset,omitempty"`    // every fire time is moved by it; whole seconds
 	Calendars      string        `json:"calendars,omitempty"` // what schedule.ParseExclusions reads: the calendars by value
 }
+
+// ErrDialect says that a schedule needs a later version of this program.
+var ErrDialect = errors.New("the schedule's dialect is not known; a newer program is needed")
 
 // Recurrence expands the cron expression or the interval of a recurring schedule. It
 // fails for a schedule that this version can't read, such as one that was damaged in
@@ -54,13 +61,22 @@ type Schedule struct {
 func (s Schedule) Recurrence() (schedule.Recurrence, error) {
 	switch {
 	case s.Kind.Recurring() && (s.Dialect < 1 || s.Dialect > schedule.DialectVersion):
-		return nil, fmt.Errorf("schedule dialect %d is not known", s.Dialect)
+		return nil, fmt.Errorf("%w: %d", ErrDialect, s.Dialect)
 	case s.Kind == KindCron:
 		return schedule.ParseCron(s.Cron)
 	case s.Kind == KindInterval:
 		return schedule.NewInterval(s.Every, s.Anchor.Seconds())
 	}
 	return nil, fmt.Errorf("a schedule of kind %d does not recur", s.Kind)
+}
+
+// Check reports why a recurring schedule can't be expanded, as Plan would.
+func (s Schedule) Check() error {
+	_, err := s.Recurrence()
+	if err == nil {
+		_, err = schedule.ParseExclusions(s.Calendars)
+	}
+	return err
 }
 
 // Plan expands a recurring schedule that counts after an instant, with all that it
@@ -86,9 +102,58 @@ func (s Schedule) plan(r schedule.Recurrence, after Instant) (p schedule.Plan, e
 		return p, err
 	}
 	if s.MaxOccurrences > 0 {
-		p = p.Limit(after.Seconds(), int64(s.MaxOccurrences))
+		s.limit(&p, after)
 	}
 	return p, nil
+}
+
+// limit ends a plan with the last of so many occurrences. They were counted from another
+// instant than the one from which the schedule counts, which is decided later and may lie
+// a little before or after it: what lies between the two is made up for at the end.
+func (s Schedule) limit(p *schedule.Plan, after Instant) {
+	p.MaxOccurrences = int64(s.MaxOccurrences)
+	if s.Last == 0 {
+		return
+	}
+	counted, begin := s.CountedFrom.Seconds(), after.Seconds()
+	free := *p
+	p.To = s.Last.Seconds()
+	if missed := free.CountRuns(counted, begin); missed > 0 {
+		last, ok := free.NthRun(p.To, missed)
+		if p.To = free.To; ok {
+			p.To = last
+		}
+	}
+	extra := free.CountRuns(begin, counted)
+	if extra > 64 { // it began long before: no step back, but a count anew
+		p.To, _ = free.NthRun(begin, int64(s.MaxOccurrences))
+		return
+	}
+	for ; extra > 0; extra-- {
+		p.To, _ = free.PrevRun(p.To) // there are that many, since the extra ones are among them
+	}
+}
+
+// Reach is how far ahead a fire time is looked for. What doesn't fire in a century never
+// does, or is a mistake; and every search must end.
+const Reach = 36525 * 24 * time.Hour
+
+// Count finds the last of MaxOccurrences occurrences after an instant, once, so that
+// nobody need count again. All that it depends on must have been decided.
+func (s *Schedule) Count(from Instant) error {
+	if s.MaxOccurrences == 0 || !s.Kind.Recurring() {
+		return nil
+	}
+	s.CountedFrom, s.Last = from, 0
+	plan, err := s.Plan(from)
+	if err != nil {
+		return err
+	}
+	plan.To = min(plan.To, max(from, s.Start).Add(Reach).Seconds())
+	if last, ok := plan.NthRun(from.Seconds(), int64(s.MaxOccurrences)); ok {
+		s.Last = AtSecond(last)
+	}
+	return nil
 }
 
 // DescribeOnce says in plain English when a job that fires once does.
@@ -109,7 +174,7 @@ func (s Schedule) NeedsDialect() int {
 	case s == plain:
 		return 1
 	}
-	return schedule.DialectVersion
+	return 2
 }
 
 // Job is the durable intent to run a handler by a schedule.
@@ -126,7 +191,7 @@ type Job struct {
 	CreatedAt     Instant
 	EffectiveFrom Instant // the schedule counts after this instant
 	EndedAt       Instant // the job owns no fire time after it; zero while it lives
-	EndedByItself bool    // it fired for the only time, rather than being deleted
+	EndedByItself bool    // it fired for the last time, rather than being deleted
 	RequestID     string  // empty if none was given
 	RequestHash   string
 	Labels        map[string]string // nil if there are none

@@ -188,7 +188,7 @@ type Create struct {
 type JobEnd struct {
 	UID      job.UID
 	EndedAt  job.Instant
-	ByItself bool // it had fired for the only time, long ago
+	ByItself bool // it had fired for the last time, long ago
 }
 
 // JobQuarantine sets a job aside.
@@ -455,6 +455,10 @@ type Loader interface {
 	// Oldest finds the oldest request and the oldest event that are not older than
 	// those of from; zero: there is none. The other fields stay empty.
 	Oldest(ctx context.Context, p shard.Proof, from Old) (Old, error)
+	// SpentJob reports whether a recurring job, which fired for the last time at last, may
+	// end by itself: none of its slots is open or dead, and neither the last one nor one
+	// that a user asked for has finished at an instant or later.
+	SpentJob(ctx context.Context, p shard.Proof, uid job.UID, last, before job.Instant) (bool, error)
 	// DoneJobs reads jobs that fire once, that live, that were not set aside, and whose
 	// instant (their fire time, or their creation if they are immediate) lies in the
 	// query's range. Done are those that have ended by themselves: none of their slots

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,7 +83,11 @@ func addFile(cmd *cobra.Command, req *carillonv1.PutCalendarRequest, name string
 	}
 	into := map[string]*string{".ics": &req.Ics, ".csv": &req.Csv}[strings.ToLower(filepath.Ext(name))]
 	if into == nil {
-		req.Items = append(req.Items, strings.Fields(string(data))...)
+		items, err := calendarfile.FromLines(string(data))
+		if err != nil {
+			return invalidInput("--file %s %w", name, err)
+		}
+		req.Items = append(req.Items, items...)
 		return nil
 	}
 	if *into != "" {
@@ -93,8 +100,15 @@ func addFile(cmd *cobra.Command, req *carillonv1.PutCalendarRequest, name string
 func newCalendarGet(c *client) *cobra.Command {
 	var version int32
 	cmd := &cobra.Command{
-		Use: "get NAME", Short: "Read a calendar", Args: exactly(1),
+		Use: "get NAME[@VERSION]", Short: "Read a calendar", Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if name, number, ok := strings.Cut(args[0], "@"); ok {
+				n, err := strconv.ParseInt(number, 10, 32)
+				if err != nil {
+					return invalidInput("the version must be a number, is %q", number)
+				}
+				args[0], version = name, int32(n)
+			}
 			return c.oneCalendar(cmd, func(ctx context.Context, s carillonv1.CalendarServiceClient) (*carillonv1.Calendar, error) {
 				resp, err := s.GetCalendar(ctx, &carillonv1.GetCalendarRequest{Name: c.calendarName(args[0]), Version: version})
 				return resp.GetCalendar(), err
@@ -171,49 +185,67 @@ func (c *client) printCalendar(w io.Writer, one *carillonv1.Calendar) error {
 	return fields(w, rows)
 }
 
-// calendarsOf finds calendars in the files that were given, each NAME=FILE, and others
-// on the server.
-func (c *client) calendarsOf(given []string) (jobspec.Calendars, error) {
-	files := map[string]*schedule.Calendar{}
+// calendars are those that a preview may name: given as files, each NAME=FILE, or on the
+// server.
+type calendars struct {
+	client *client
+	items  map[string][]string // by name, of those that were given
+	used   map[string]bool
+	made   map[string]*schedule.Calendar // by name and version
+}
+
+// readCalendars reads the files that were given. What an import warns of goes to warn.
+func (c *client) readCalendars(ctx context.Context, given []string, warn io.Writer) (*calendars, error) {
+	all := &calendars{client: c, items: map[string][]string{}, used: map[string]bool{}, made: map[string]*schedule.Calendar{}}
 	for _, g := range given {
 		name, file, ok := strings.Cut(g, "=")
-		if !ok || name == "" || file == "" {
-			return nil, invalidInput("--calendar must be NAME=FILE, is %q", g)
+		if !ok || name == "" || file == "" || all.items[name] != nil {
+			return nil, invalidInput("--calendar must be NAME=FILE, each name once, is %q", g)
 		}
-		items, err := calendarItems(file)
+		data, err := os.ReadFile(file)
 		if err != nil {
 			return nil, invalidInput("--calendar %s: %w", g, err)
 		}
-		if files[name], err = schedule.NewCalendar(name, 1, items); err != nil {
+		items, warnings, err := calendarfile.Read(ctx, file, string(data), time.Now())
+		if err == nil {
+			_, err = schedule.NewCalendar(name, 1, items)
+		}
+		if err != nil {
 			return nil, invalidInput("--calendar %s: %w", g, err)
 		}
+		all.items[name] = items
+		for _, w := range warnings {
+			fmt.Fprintf(warn, "warning: %s: %s\n", file, w)
+		}
 	}
-	return func(ctx context.Context, namespace, name string, version int64) (*schedule.Calendar, error) {
-		if found := files[name]; found != nil {
-			return found, nil
-		}
-		found, err := c.fetchCalendar(ctx, namespace, name, version)
-		if err == nil {
-			files[name] = found
-		}
-		return found, err
-	}, nil
+	return all, nil
 }
 
-// calendarItems reads the items of a file by its kind.
-func calendarItems(name string) (items []string, err error) {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
+// find implements jobspec.Calendars. A calendar that was given is any version of it.
+func (a *calendars) find(ctx context.Context, namespace, name string, version int64) (c *schedule.Calendar, err error) {
+	key := fmt.Sprint(name, "@", version)
+	if c := a.made[key]; c != nil {
+		return c, nil
 	}
-	switch strings.ToLower(filepath.Ext(name)) {
-	case ".ics":
-		items, _, err = calendarfile.FromICS(context.Background(), string(data), time.Now())
-		return items, err
-	case ".csv":
-		return calendarfile.FromCSV(string(data))
+	if items := a.items[name]; items != nil {
+		a.used[name] = true
+		c, err = schedule.NewCalendar(name, max(version, 1), items)
+	} else {
+		c, err = a.client.fetchCalendar(ctx, namespace, name, version)
 	}
-	return strings.Fields(string(data)), nil
+	if err == nil {
+		a.made[key] = c
+	}
+	return c, err
+}
+
+// unused names the calendars that were given and that no schedule named.
+func (a *calendars) unused(warn io.Writer) {
+	for _, name := range slices.Sorted(maps.Keys(a.items)) {
+		if !a.used[name] {
+			fmt.Fprintf(warn, "warning: no schedule names the calendar %s\n", name)
+		}
+	}
 }
 
 func (c *client) fetchCalendar(ctx context.Context, namespace, name string, version int64) (made *schedule.Calendar, err error) {
@@ -225,6 +257,9 @@ func (c *client) fetchCalendar(ctx context.Context, namespace, name string, vers
 		}
 		if err != nil {
 			return fmt.Errorf("the calendar %s is not given by --calendar, and can't be read from the server: %s", name, status.Convert(err).Message())
+		}
+		if resp.GetCalendar().GetDeleted() {
+			return jobspec.ErrNoCalendar
 		}
 		made, err = schedule.NewCalendar(name, int64(resp.GetCalendar().GetVersion()), resp.GetCalendar().GetItems())
 		return err

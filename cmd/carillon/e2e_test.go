@@ -568,14 +568,17 @@ func TestTheCommandLine(t *testing.T) {
 		{"calendar put closed --file nowhere.ics", 2, "nowhere.ics"},
 		{"calendar list", 0, "closed"},
 		{"calendar get closed -o json", 0, `"items":["SUN"`},
-		{"calendar get closed --version 9", 2, "NOT_FOUND"},
-		{"job create limited --handler echo --cron 0_2_*_*_* --start 2040-01-01T00:00:00Z --end 2040-12-31T23:59:59Z --max-occurrences 3 --spread 10m --except closed", 0, "3 times at most, except what is in closed@1"},
+		{"calendar get closed --version 9", 2, "version 9 of"},
+		{"calendar get closed@1", 0, "SUN SAT"},
+		{"job create x --handler echo --cron 0_2_*_*_* --anchor 2026-12-01T00:00:00Z", 2, "--anchor"},
+		{"job create limited --handler echo --cron 0_2_*_*_* --start 2040-01-01T00:00:00Z --end 2040-12-31T23:59:59Z --max-occurrences 3 --spread 10m --except closed", 0, "3 times at most, up to 2040-01-04T02:07:22Z, except what is in closed@1"},
 		{"job create x --handler echo --now --spread 10m", 2, "schedule.spread"},
 		{"job create x --handler echo --cron 0_2_*_*_* --max-occurrences 0", 2, "--max-occurrences"},
 		{"job create x --handler echo --cron 0_2_*_*_* --except nothing", 2, "calendars[0]"},
 		{"schedule preview 0_2_*_*_* --except closed --from 2026-12-23T12:00:00Z -n 1", 0, "2026-12-24T02:00:00Z  skipped: closed@1"},
 		{"calendar delete closed", 0, "deleted"},
 		{"calendar get closed", 2, "NOT_FOUND"},
+		{"job create x --handler echo --cron 0_2_*_*_* --except closed@1", 2, "calendars[0]"},
 		{"job get limited", 0, "closed@1"},
 		{"job list -o xml", 2, "--output"},
 		{"job frobnicate", 2, "no command"},
@@ -634,7 +637,7 @@ func TestPreviewOfAFile(t *testing.T) {
 		"--from", "2026-12-01T00:00:00Z", "--until", "2026-12-03T00:00:00Z"}
 	out, code := run(t, "", args...)
 	for _, says := range []string{"2026-12-01T02:00:00Z 2026-12-03T02:00:00Z 2026-12-04T02:00:00Z", "closed@1", "once, at 2026-12-01T02:00:00Z",
-		"5 runs; at most 3 in a second (2026-12-01T02:00:00Z) and 3 in a minute (2026-12-01T02:00:00Z)"} {
+		"5 runs, 1 skipped; at most 3 in a second (2026-12-01T02:00:00Z) and 3 in a minute (2026-12-01T02:00:00Z)"} {
 		if code != 0 || !strings.Contains(out, says) {
 			t.Errorf("exit %d, want 0 and %q:\n%s", code, says, out)
 		}
@@ -659,11 +662,11 @@ func TestPreviewOfAFile(t *testing.T) {
 	if j := all.Jobs[1]; len(j.FireTimes) != 3 || j.Count != 3 {
 		t.Errorf("%+v", j)
 	}
-	bad := write(t, "bad.yaml", "- {name: a, handler: h, schedule: {cron: '0 24 * * *'}}\n- {name: b, handler: h, schedule: {cron: '@daily'}}")
-	if out, code := run(t, "", "schedule", "preview", "-f", bad); code != 2 || !strings.Contains(out, "1 of 2 jobs") || !strings.Contains(out, "0-23") || !strings.Contains(out, "at 00:00 UTC every day") {
+	bad := write(t, "bad.yaml", "- {name: a, handler: h, schedule: {cron: '0 24 * * *'}}\n- {name: c, schedule: {cron: '@daily'}}\n- {name: d, handlr: h}\n- {name: b, handler: h, schedule: {cron: '@daily'}}")
+	if out, code := run(t, "", "schedule", "preview", "-f", bad); code != 2 || !strings.Contains(out, "3 of 4 jobs") || !strings.Contains(out, "handler: is required") || !strings.Contains(out, "handlr") || !strings.Contains(out, "0-23") || !strings.Contains(out, "at 00:00 UTC every day") {
 		t.Errorf("exit %d: %s", code, out)
 	}
-	for _, wrong := range [][]string{{"-f", jobs, "@daily"}, {"@daily", "--every", "5m"}, {"-f", jobs + "x"}, {"@daily", "--calendar", "x"}, {"@daily", "--until", "x"}, {"@daily", "-n", "0"}} {
+	for _, wrong := range [][]string{{"-f", jobs, "@daily"}, {"@daily", "--every", "5m"}, {"-f", jobs + "x"}, {"@daily", "--calendar", "x"}, {"@daily", "--until", "x"}, {"@daily", "--anchor", "2026-12-01T00:00:00Z"}, {"@daily", "--job", "a b"}, {"-f", jobs, "--spread", "5m"}, {"@daily", "--until", "2001-01-01T00:00:00Z"}, {"@daily", "-n", "0"}} {
 		if out, code := run(t, "", append([]string{"schedule", "preview"}, wrong...)...); code != 2 {
 			t.Errorf("%v: exit %d, %s", wrong, code, out)
 		}

@@ -21,7 +21,7 @@ const maxForecastRuns = 50_000_000
 type forecast struct {
 	from, until      int64 // Unix seconds; no until: nothing is counted
 	seconds, minutes map[int64]int
-	runs             int64
+	runs, skipped    int64
 }
 
 func newForecast(from time.Time, until *timestamppb.Timestamp) *forecast {
@@ -40,7 +40,7 @@ func (f *forecast) add(ctx context.Context, p *previewer, e jobfile.Entry) error
 	var v jobspec.Violations
 	j := job.Job{Namespace: p.namespace, Name: e.Name, Schedule: jobspec.Schedule(&v, "schedule", e.Job.GetSchedule())}
 	from := job.At(p.from)
-	if err := jobspec.Decide(ctx, &v, "schedule", e.Job.GetSchedule(), &j, job.At(p.now), p.calendars); err != nil {
+	if err := jobspec.Decide(ctx, &v, "schedule", e.Job.GetSchedule(), &j, job.At(p.now), from, p.calendars.find); err != nil {
 		return err
 	}
 	if !j.Schedule.Kind.Recurring() {
@@ -57,6 +57,7 @@ func (f *forecast) add(ctx context.Context, p *previewer, e jobfile.Entry) error
 	if err != nil {
 		return err
 	}
+	f.skipped += plan.Count(f.from, f.until) - plan.CountRuns(f.from, f.until)
 	for at, ok := plan.NextRun(f.from, f.until); ok; at, ok = plan.NextRun(at, f.until) {
 		if f.count(at); f.runs > maxForecastRuns {
 			return invalidInput("--until: more than %d runs lie before it", maxForecastRuns)
@@ -74,6 +75,7 @@ func (f *forecast) count(at int64) {
 // loadOutput is the JSON of a forecast.
 type loadOutput struct {
 	Runs          int64  `json:"runs"`
+	Skipped       int64  `json:"skipped"`
 	BusiestSecond string `json:"busiest_second,omitempty"`
 	InThatSecond  int    `json:"runs_in_that_second,omitempty"`
 	BusiestMinute string `json:"busiest_minute,omitempty"`
@@ -85,7 +87,7 @@ func (f *forecast) output() *loadOutput {
 	if f.until == 0 {
 		return nil
 	}
-	out := &loadOutput{Runs: f.runs, until: f.until}
+	out := &loadOutput{Runs: f.runs, Skipped: f.skipped, until: f.until}
 	out.BusiestSecond, out.InThatSecond = busiest(f.seconds)
 	out.BusiestMinute, out.InThatMinute = busiest(f.minutes)
 	return out
@@ -109,7 +111,7 @@ func (o *loadOutput) print(w io.Writer) {
 	if o == nil {
 		return
 	}
-	fmt.Fprintf(w, "up to %s: %d runs", time.Unix(o.until, 0).UTC().Format(time.RFC3339), o.Runs)
+	fmt.Fprintf(w, "up to %s: %d runs, %d skipped", time.Unix(o.until, 0).UTC().Format(time.RFC3339), o.Runs, o.Skipped)
 	if o.Runs > 0 {
 		fmt.Fprintf(w, "; at most %d in a second (%s) and %d in a minute (%s)", o.InThatSecond, o.BusiestSecond, o.InThatMinute, o.BusiestMinute)
 	}

@@ -42,6 +42,11 @@ func (f *scheduleFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.except, "except", nil, "don't run on what this calendar holds, NAME or NAME@VERSION; may be repeated")
 }
 
+// given reports whether any of them was.
+func (f *scheduleFlags) given(cmd *cobra.Command) bool {
+	return slices.ContainsFunc([]string{"every", "anchor", "start", "end", "max-occurrences", "spread", "except"}, cmd.Flags().Changed)
+}
+
 // limit adds to a schedule what the flags add.
 func (f *scheduleFlags) limit(cmd *cobra.Command, s *carillonv1.Schedule) (err error) {
 	given := cmd.Flags().Changed
@@ -184,6 +189,8 @@ func (f *createFlags) schedule(cmd *cobra.Command) (*carillonv1.Schedule, error)
 			interval.Anchor = anchor
 		}
 		schedules = append(schedules, &carillonv1.Schedule{Kind: &carillonv1.Schedule_Interval{Interval: interval}})
+	} else if given("anchor") {
+		return nil, invalidInput("--anchor is for --every")
 	}
 	if len(schedules) != 1 {
 		return nil, invalidInput("give exactly one of --now, --at, --cron and --every")

@@ -58,6 +58,7 @@ A file holds jobs in YAML or JSON, in the form of the API: a list, or a mapping 
 			if err != nil {
 				return err
 			}
+			defer p.calendars.unused(cmd.ErrOrStderr())
 			if f.file != "" {
 				return p.previewFile(cmd, f.file)
 			}
@@ -81,7 +82,7 @@ type previewer struct {
 	now, from time.Time
 	until     *timestamppb.Timestamp
 	count     int
-	calendars jobspec.Calendars
+	calendars *calendars
 }
 
 // previewer reads the flags; cron says that an expression was given.
@@ -109,15 +110,23 @@ func (f *previewFlags) previewer(cmd *cobra.Command, c *client, cron bool) (*pre
 		return nil, invalidInput("-n must be 1 to %d, is %d", maxPreview, f.count)
 	}
 	var err error
-	p.calendars, err = c.calendarsOf(f.calendars)
+	if p.calendars, err = c.readCalendars(cmd.Context(), f.calendars, cmd.ErrOrStderr()); err != nil {
+		return nil, err
+	}
+	f.job = strings.TrimPrefix(f.job, c.parent()+"/jobs/")
 	given := cmd.Flags().Changed
 	switch {
-	case err != nil:
-		return nil, err
-	case f.file != "" && (cron || given("every") || f.job != ""):
+	case f.file != "" && (cron || f.schedule.given(cmd) || given("job")):
 		return nil, invalidInput("give a file, or one schedule")
 	case f.file == "" && cron == given("every"):
 		return nil, invalidInput("give exactly one of an expression, --every and --file")
+	case given("anchor") && !given("every"):
+		return nil, invalidInput("--anchor is for --every")
+	case given("job") && job.CheckJobName(f.job) != nil:
+		return nil, invalidInput("--job %w", job.CheckJobName(f.job))
+	}
+	if until := p.until; until != nil && (until.AsTime().Before(p.from) || until.AsTime().After(p.from.Add(job.Reach))) {
+		return nil, invalidInput("--until must lie at or after --from, and at most 100 years after it")
 	}
 	return p, nil
 }
@@ -128,7 +137,8 @@ type previewOutput struct {
 	FireTimes       []string        `json:"fire_times"`
 	Description     string          `json:"description"`
 	Warnings        []string        `json:"warnings"`
-	Skipped         []skippedOutput `json:"skipped,omitempty"`
+	Skipped         []skippedOutput `json:"skipped,omitempty"`          // the first of them
+	SkippedMore     bool            `json:"skipped_more,omitempty"`     // there are more
 	OccurrenceCount *uint32         `json:"occurrence_count,omitempty"` // with --until
 	SkippedCount    *uint32         `json:"skipped_count,omitempty"`    // with --until
 	Error           string          `json:"error,omitempty"`            // of a job of a file, instead of all else
@@ -174,7 +184,7 @@ func (p *previewer) preview(ctx context.Context, name string, s *carillonv1.Sche
 	req := &carillonv1.PreviewScheduleRequest{Schedule: proto.Clone(s).(*carillonv1.Schedule), From: timestamppb.New(p.from), Until: p.until}
 	for len(out.FireTimes) < p.count {
 		req.Count = int32(min(p.count-len(out.FireTimes), jobspec.MaxPreview))
-		resp, err := jobspec.Preview(ctx, &v, req, j, job.At(p.now), p.calendars)
+		resp, err := jobspec.Preview(ctx, &v, req, j, job.At(p.now), p.calendars.find)
 		if err != nil {
 			return out, err
 		}
@@ -208,6 +218,7 @@ func (p *previewer) add(out *previewOutput, req *carillonv1.PreviewScheduleReque
 	for _, o := range resp.GetSkipped() {
 		out.Skipped = append(out.Skipped, skippedOutput{timeCell(o.GetFireTime()), o.GetCalendar()})
 	}
+	out.SkippedMore = out.SkippedMore || resp.GetSkippedMore()
 	if out.Description == "" {
 		out.Description = resp.GetDescription()
 		out.Warnings = append(out.Warnings, resp.GetWarnings()...)
@@ -220,17 +231,15 @@ func (p *previewer) add(out *previewOutput, req *carillonv1.PreviewScheduleReque
 func (p *previewer) print(w io.Writer, out previewOutput) {
 	fmt.Fprintln(w, out.Description)
 	skipped := out.Skipped
-	skip := func(before string) {
-		for len(skipped) > 0 && (before == "" || skipped[0].FireTime < before) {
-			fmt.Fprintf(w, "  %s  skipped: %s\n", skipped[0].FireTime, skipped[0].Calendar)
-			skipped = skipped[1:]
-		}
-	}
 	for _, t := range out.FireTimes {
-		skip(t)
+		n := 0
+		for n < len(skipped) && skipped[n].FireTime < t {
+			n++
+		}
+		printSkipped(w, skipped[:n], n > 0 && n == len(skipped) && out.SkippedMore)
+		skipped = skipped[n:]
 		fmt.Fprintln(w, " ", t)
 	}
-	skip("")
 	if len(out.FireTimes) == 0 {
 		fmt.Fprintln(w, "  no further fire time before the year 10000")
 	}
@@ -239,6 +248,22 @@ func (p *previewer) print(w io.Writer, out previewOutput) {
 	}
 	for _, warning := range out.Warnings {
 		fmt.Fprintln(w, "warning:", warning)
+	}
+}
+
+// printSkipped prints what is skipped between two fire times: many in one line.
+func printSkipped(w io.Writer, skipped []skippedOutput, more bool) {
+	const few = 10
+	if n := len(skipped); n > few {
+		orMore := ""
+		if more {
+			orMore = " or more"
+		}
+		fmt.Fprintf(w, "  from %s on  skipped: %d%s (%s)\n", skipped[0].FireTime, n, orMore, skipped[0].Calendar)
+		return
+	}
+	for _, s := range skipped {
+		fmt.Fprintf(w, "  %s  skipped: %s\n", s.FireTime, s.Calendar)
 	}
 }
 
@@ -252,7 +277,7 @@ func (p *previewer) previewFile(cmd *cobra.Command, name string) error {
 	load := newForecast(p.from, p.until)
 	wrong := 0
 	for i, e := range entries {
-		if out.Jobs[i], err = p.preview(cmd.Context(), e.Name, e.Job.GetSchedule()); err != nil {
+		if out.Jobs[i], err = p.previewEntry(cmd.Context(), e); err != nil {
 			out.Jobs[i] = previewOutput{Name: e.Name, FireTimes: []string{}, Warnings: []string{}, Error: err.Error()}
 			wrong++
 			continue
@@ -271,6 +296,19 @@ func (p *previewer) previewFile(cmd *cobra.Command, name string) error {
 	return nil
 }
 
+// previewEntry previews a job of a file. All of the job must be right, not its schedule
+// alone.
+func (p *previewer) previewEntry(ctx context.Context, e jobfile.Entry) (previewOutput, error) {
+	if e.Err != nil {
+		return previewOutput{}, e.Err
+	}
+	var v jobspec.Violations
+	if jobspec.Job(&v, "job", e.Job); len(v.Fields) > 0 {
+		return previewOutput{}, fmt.Errorf("line %d: %w", e.Line, v.Fields[0])
+	}
+	return p.preview(ctx, e.Name, e.Job.GetSchedule())
+}
+
 // fileOutput is the JSON of a preview of a file.
 type fileOutput struct {
 	Jobs []previewOutput `json:"jobs"`
@@ -286,6 +324,9 @@ func (p *previewer) printFile(w io.Writer, out fileOutput) error {
 		text := j.Description
 		if j.Error != "" {
 			text = "error: " + j.Error
+		}
+		if n := len(j.Skipped); n > 0 {
+			text += fmt.Sprintf(" (%d skipped before the last)", n)
 		}
 		rows[i] = []string{j.Name, strings.Join(j.FireTimes, " "), text}
 	}

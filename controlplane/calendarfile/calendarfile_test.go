@@ -20,12 +20,19 @@ func event(lines ...string) string {
 
 func TestEvents(t *testing.T) {
 	for want, lines := range map[string][]string{
-		"2026-12-25/2026-12-25":                     {"DTSTART;VALUE=DATE:20261225", "TRANSP:TRANSPARENT"},
-		"2026-12-24/2026-12-26":                     {"DTSTART;VALUE=DATE:20261224", "DTEND;VALUE=DATE:20261227"},
-		"2026-12-24/2027-01-06":                     {"DTSTART;VALUE=DATE:20261224", "DURATION:P2W"},
-		"2026-12-24T18:00:00Z/2026-12-25T06:30:00Z": {"DTSTART:20261224T180000Z", "DURATION:PT12H30M"},
-		"2026-07-01T20:00:00Z/2026-07-02T04:00:00Z": {"DTSTART;TZID=Europe/Berlin:20260701T220000", "DTEND;TZID=Europe/Berlin:20260702T060000"},
-		"2026-12-01T22:00:00Z/2026-12-01T23:00:00Z": {"DTSTART:20261201T220000", "DTEND:20261201T230000"},
+		"2026-12-25/2026-12-25":                                                                   {"DTSTART;VALUE=DATE:20261225", "TRANSP:TRANSPARENT"},
+		"2026-12-24/2026-12-26":                                                                   {"DTSTART;VALUE=DATE:20261224", "DTEND;VALUE=DATE:20261227"},
+		"2026-12-24/2027-01-06":                                                                   {"DTSTART;VALUE=DATE:20261224", "DURATION:P2W"},
+		"2026-12-24T18:00:00Z/2026-12-25T06:30:00Z":                                               {"DTSTART:20261224T180000Z", "DURATION:PT12H30M"},
+		"2026-07-01T20:00:00Z/2026-07-02T04:00:00Z":                                               {"DTSTART;TZID=Europe/Berlin:20260701T220000", "DTEND;TZID=Europe/Berlin:20260702T060000"},
+		"2026-12-01T22:00:00Z/2026-12-01T23:00:00Z":                                               {"DTSTART:20261201T220000", "DTEND:20261201T230000"},
+		"2026-12-12/2026-12-12 2026-12-15/2026-12-15":                                             {"DTSTART;VALUE=DATE:20261212", "RDATE;VALUE=DATE:20261215,20261217", "EXDATE;VALUE=DATE:20261217"},
+		"2026-12-20/2026-12-20 2027-12-20/2027-12-20 2026-12-22/2026-12-22":                       {"DTSTART;VALUE=DATE:20261220", "RRULE:FREQ=YEARLY;COUNT=2", "RDATE;VALUE=DATE:20261222"},
+		"2026-12-01/2026-12-01 2026-12-02/2026-12-02 2026-12-01/2026-12-01 2026-12-08/2026-12-08": {"DTSTART;VALUE=DATE:20261201", "RRULE:FREQ=DAILY;COUNT=2", "RRULE:FREQ=WEEKLY;COUNT=2"},
+		"2026-12-03/2026-12-03":                                                                   {"DTSTART;VALUE=DATE:20261203", "DTEND;VALUE=DATE:20261203"},
+		"SAT SUN":                                                                                 {"DTSTART;VALUE=DATE:20261205", "RRULE:FREQ=WEEKLY;BYDAY=SA,SU"},
+		"THU":                                                                                     {"DTSTART;VALUE=DATE:20261203", "RRULE:FREQ=WEEKLY"},
+		"2026-07-01T20:00:00Z/2026-07-01T21:00:00Z":                                               {"DTSTART;TZID=/mozilla.org/20050126_1/Europe/Berlin:20260701T220000", "DURATION:PT1H"},
 		"12-25":       {"DTSTART;VALUE=DATE:20001225", "RRULE:FREQ=YEARLY"},
 		"12-31 01-01": {"DTSTART;VALUE=DATE:19991231", "DTEND;VALUE=DATE:20000102", "RRULE:FREQ=YEARLY;BYMONTH=12;BYMONTHDAY=31"},
 		"":            {"DTSTART;VALUE=DATE:20261225", "STATUS:CANCELLED"},
@@ -47,9 +54,33 @@ func TestEventsThatRecurAreExpanded(t *testing.T) {
 	if len(warnings) != 1 || !strings.Contains(warnings[0], "2036") {
 		t.Errorf("warnings: %v", warnings)
 	}
+	if _, warnings, err := FromICS(t.Context(), event("DTSTART;VALUE=DATE:20201126", "RRULE:FREQ=MONTHLY;COUNT=90"), now); err != nil || len(warnings) != 0 {
+		t.Errorf("a rule that ends: %v, %v", warnings, err)
+	}
 	_, warnings, err = FromICS(t.Context(), event("DTSTART:20261201T220000", "DTEND:20261201T220000"), now)
 	if err != nil || len(warnings) != 2 {
 		t.Errorf("an event without a length and a zone: %v, %v", warnings, err)
+	}
+}
+
+// What recurs every year over the end of February has other dates in leap years.
+func TestAnnualEventsOverALeapDay(t *testing.T) {
+	items, _, err := FromICS(t.Context(), event("DTSTART;VALUE=DATE:20260227", "DURATION:P3D", "RRULE:FREQ=YEARLY"), now)
+	if got := strings.Join(items[:3], " "); err != nil || got != "2026-02-27/2026-03-01 2027-02-27/2027-03-01 2028-02-27/2028-02-29" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// The times of a file are bounded as a whole, too.
+func TestAFileWithManyTimes(t *testing.T) {
+	var file strings.Builder
+	file.WriteString("BEGIN:VCALENDAR\r\n")
+	for i := range 20 {
+		fmt.Fprintf(&file, "BEGIN:VEVENT\r\nUID:%d\r\nDTSTART;VALUE=DATE:20200101\r\nRRULE:FREQ=DAILY;BYDAY=MO,TU,WE,TH,FR,SA,SU\r\nEND:VEVENT\r\n", i)
+	}
+	file.WriteString("END:VCALENDAR\r\n")
+	if items, _, err := FromICS(t.Context(), file.String(), now); err == nil || !strings.Contains(err.Error(), "50000") {
+		t.Errorf("%d items, %v", len(items), err)
 	}
 }
 
@@ -65,16 +96,21 @@ func TestMovedEvents(t *testing.T) {
 
 func TestEventsThatAreRefused(t *testing.T) {
 	for want, lines := range map[string][]string{
-		"DTSTART is missing":   {"DTEND;VALUE=DATE:20261225"},
-		"no date or time":      {"DTSTART:2026-12-25"},
-		"both be dates":        {"DTSTART;VALUE=DATE:20261225", "DTEND:20261226T000000Z"},
-		"Nowhere/Land":         {"DTSTART;TZID=Nowhere/Land:20261225T000000"},
-		"DURATION":             {"DTSTART;VALUE=DATE:20261225", "DURATION:1 day"},
-		"RRULE":                {"DTSTART;VALUE=DATE:20261225", "RRULE:FREQ=NEVER"},
-		"more often than":      {"DTSTART:20261225T000000Z", "DURATION:PT1S", "RRULE:FREQ=SECONDLY"},
-		"before the year 1900": {"DTSTART;VALUE=DATE:00011225", "RRULE:FREQ=DAILY"},
-		"EXDATE":               {"DTSTART;VALUE=DATE:20261225", "RRULE:FREQ=DAILY;COUNT=2", "EXDATE:x"},
-		"more than 20000":      {"DTSTART;VALUE=DATE:19000101", "RRULE:FREQ=DAILY"},
+		"ends before it begins": {"DTSTART;VALUE=DATE:20261225", "DTEND;VALUE=DATE:20261224"},
+		"RANGE":                 {"DTSTART;VALUE=DATE:20261225", "RECURRENCE-ID;RANGE=THISANDFUTURE;VALUE=DATE:20261225"},
+		"EXRULE":                {"DTSTART;VALUE=DATE:20261225", "RRULE:FREQ=DAILY;COUNT=9", "EXRULE:FREQ=WEEKLY"},
+		"RDATE":                 {"DTSTART;VALUE=DATE:20261225", "RDATE:x"},
+		"W. Europe":             {"DTSTART;TZID=W. Europe Standard Time:20261225T000000"},
+		"DTSTART is missing":    {"DTEND;VALUE=DATE:20261225"},
+		"no date or time":       {"DTSTART:2026-12-25"},
+		"both be dates":         {"DTSTART;VALUE=DATE:20261225", "DTEND:20261226T000000Z"},
+		"Nowhere/Land":          {"DTSTART;TZID=Nowhere/Land:20261225T000000"},
+		"DURATION":              {"DTSTART;VALUE=DATE:20261225", "DURATION:1 day"},
+		"RRULE":                 {"DTSTART;VALUE=DATE:20261225", "RRULE:FREQ=NEVER"},
+		"more often than":       {"DTSTART:20261225T000000Z", "DURATION:PT1S", "RRULE:FREQ=SECONDLY"},
+		"before the year 1900":  {"DTSTART;VALUE=DATE:00011225", "RRULE:FREQ=DAILY"},
+		"EXDATE":                {"DTSTART;VALUE=DATE:20261225", "RRULE:FREQ=DAILY;COUNT=2", "EXDATE:x"},
+		"more than 20000":       {"DTSTART;VALUE=DATE:19000101", "RRULE:FREQ=DAILY"},
 	} {
 		items, _, err := FromICS(t.Context(), event(lines...), now)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"Feast"`) {
@@ -104,8 +140,12 @@ func TestTables(t *testing.T) {
 		"from;to;why\n2026-12-24;2027-01-02;winter\n12-25;;again":           "2026-12-24/2027-01-02 12-25",
 		"2026-12-24T18:00:00Z , 2026-12-25T06:00:00Z":                       "2026-12-24T18:00:00Z/2026-12-25T06:00:00Z",
 		"2026-12-24/2026-12-26,2026-12-31":                                  "2026-12-24/2026-12-26",
+		"# of 2026\n2026-12-24,Christmas Eve\n":                             "2026-12-24",
 	} {
-		items, err := FromCSV(text)
+		items, warnings, err := FromCSV(text)
+		if titles := strings.Contains(text, "from") || strings.Contains(text, "date"); titles != (len(warnings) == 1) {
+			t.Errorf("%q: warnings %q", text, warnings)
+		}
 		if got := strings.Join(items, " "); err != nil || got != want {
 			t.Errorf("%q: %s, %v; want %s", text, got, err, want)
 		}
@@ -114,12 +154,24 @@ func TestTables(t *testing.T) {
 		"2026-12-25\n\n2026-12-32": "line 3",
 		"date\ndate\n":             "line 2",
 		"2026-12-25,2026-12-01":    "line 1",
+		"2026-12-24,2026-12-2x,a":  "line 1",
+		"12-24,12-26,a":            "line 1",
 		"a\n\"b":                   "line 2",
 		"\xff":                     "UTF-8",
 	} {
-		if items, err := FromCSV(text); err == nil || !strings.Contains(err.Error(), want) {
+		if items, _, err := FromCSV(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v; want %s", text, items, err, want)
 		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	items, err := FromLines("SAT, SUN # weekends\n\n# nothing\n2026-12-24\t12-25\r\n")
+	if got := strings.Join(items, " "); err != nil || got != "SAT SUN 2026-12-24 12-25" {
+		t.Errorf("%s, %v", got, err)
+	}
+	if _, err := FromLines("\xff"); err == nil {
+		t.Error("what isn't UTF-8 was read")
 	}
 }
 
@@ -133,7 +185,7 @@ func FuzzFiles(f *testing.F) {
 		if err == nil {
 			taken(t, ics)
 		}
-		csv, err := FromCSV(text)
+		csv, _, err := FromCSV(text)
 		if err == nil {
 			taken(t, csv)
 		}

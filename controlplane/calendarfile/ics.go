@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	_ "time/tzdata" // the machine may have none
 	"unicode/utf8"
 
 	ics "github.com/arran4/golang-ical"
@@ -22,8 +23,10 @@ const (
 	MaxBytes = 1 << 20
 	// ExpandedYears is for how many years from now events that recur are expanded.
 	ExpandedYears = 10
-	// maxInstances bounds the times of one event that recurs.
+	// maxInstances bounds the times of one event that recurs, and maxItems those of a
+	// whole file.
 	maxInstances = 20_000
+	maxItems     = 50_000
 	// firstYear is the earliest in which an event that recurs may begin: each of its
 	// times since must be walked over.
 	firstYear = 1900
@@ -64,6 +67,9 @@ func FromICS(ctx context.Context, text string, now time.Time) (items, warnings [
 		if err == nil {
 			err = r.event(e)
 		}
+		if err == nil && len(r.items) > maxItems {
+			err = fmt.Errorf("with it, the file has more than %d times", maxItems)
+		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("event %s: %w", nameOf(e), err)
 		}
@@ -80,19 +86,20 @@ type reader struct {
 	items    []string
 	moved    map[string][]time.Time // by the UID of an event that recurs: its times that another event replaces
 	floating int                    // times without a zone
-	pointed  int                    // events without a length
-	expanded int                    // events that recur
+	pointed  []string               // the names of events without a length
+	expanded int                    // events that recur without an end
 }
 
 func (r *reader) warnings() (w []string) {
 	if r.expanded > 0 {
-		w = append(w, fmt.Sprintf("%d recurring events were expanded until the end of %d: import the file again before", r.expanded, r.lastYear()))
+		w = append(w, fmt.Sprintf("events that recur for ever (%d) were expanded until the end of %d: import the file again before", r.expanded, r.lastYear()))
 	}
 	if r.floating > 0 {
-		w = append(w, fmt.Sprintf("%d times name no time zone: they were taken as UTC", r.floating))
+		w = append(w, fmt.Sprintf("times that name no time zone (%d) were taken as UTC", r.floating))
 	}
-	if r.pointed > 0 {
-		w = append(w, fmt.Sprintf("%d events have no length: they were left out", r.pointed))
+	if n := len(r.pointed); n > 0 {
+		const most = 5
+		w = append(w, fmt.Sprintf("events without a length (%d) were left out: %s", n, strings.Join(r.pointed[:min(n, most)], ", ")))
 	}
 	return w
 }
@@ -111,6 +118,9 @@ func (r *reader) noteMoved(e *ics.VEvent) error {
 	if p == nil {
 		return nil
 	}
+	if len(p.ICalParameters["RANGE"]) > 0 {
+		return errors.New("RECURRENCE-ID: a RANGE isn't supported")
+	}
 	at, err := r.moment(p)
 	if err == nil {
 		r.moved[e.Id()] = append(r.moved[e.Id()], at.Time)
@@ -126,16 +136,63 @@ func (r *reader) event(e *ics.VEvent) error {
 	if err != nil {
 		return err
 	}
-	if length <= 0 {
-		r.pointed++
+	if length == 0 {
+		r.pointed = append(r.pointed, nameOf(e))
 		return nil
 	}
-	rule := e.GetProperty(ics.ComponentPropertyRrule)
-	if rule == nil {
-		r.add(start, length)
-		return nil
+	return r.times(e, start, length)
+}
+
+// times adds the times of an event: its own, those of its rules and RDATEs, without
+// those that another event replaces or an EXDATE takes away.
+func (r *reader) times(e *ics.VEvent, start moment, length time.Duration) error {
+	also, err1 := r.list(e, ics.ComponentPropertyRdate)
+	except, err2 := r.list(e, ics.ComponentPropertyExdate)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
 	}
-	return r.recurring(e, rule.Value, start, length)
+	if e.HasProperty(ics.ComponentPropertyExrule) {
+		return errors.New("EXRULE isn't supported")
+	}
+	skip := slices.Clone(r.moved[e.Id()])
+	if e.HasProperty(ics.ComponentPropertyRecurrenceId) {
+		skip = nil // it is the one that replaces
+	}
+	for _, m := range except {
+		skip = append(skip, m.Time)
+	}
+	rules := e.GetProperties(ics.ComponentPropertyRrule)
+	if len(rules) == 0 {
+		also = append([]moment{start}, also...)
+	}
+	alone := len(rules) == 1 && len(also)+len(skip) == 0
+	for _, rule := range rules {
+		if err := r.recurring(rule.Value, start, length, skip, alone); err != nil {
+			return fmt.Errorf("RRULE: %w", err)
+		}
+	}
+	for _, m := range also {
+		if !slices.ContainsFunc(skip, m.Equal) {
+			r.add(moment{m.Time, start.day}, length)
+		}
+	}
+	return nil
+}
+
+// list reads the times of all properties of a name.
+func (r *reader) list(e *ics.VEvent, name ics.ComponentProperty) (all []moment, err error) {
+	for _, p := range e.GetProperties(name) {
+		for value := range strings.SplitSeq(p.Value, ",") {
+			one := *p
+			one.Value = value
+			m, err := r.moment(&one)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			all = append(all, m)
+		}
+	}
+	return all, nil
 }
 
 // extent returns when an event begins, and its length.
@@ -155,10 +212,20 @@ func (r *reader) extent(e *ics.VEvent) (start moment, length time.Duration, err 
 		if end.day != start.day {
 			return start, 0, errors.New("DTSTART and DTEND must both be dates, or both be times")
 		}
-		return start, end.Sub(start.Time), nil
+		length := end.Sub(start.Time)
+		if length < 0 {
+			return start, 0, errors.New("it ends before it begins")
+		}
+		if length == 0 && start.day {
+			length = 24 * time.Hour // what many programs write for one day
+		}
+		return start, length, nil
 	}
 	if p := e.GetProperty(ics.ComponentPropertyDuration); p != nil {
 		length, err := parseDuration(p.Value)
+		if err == nil && start.day && length%(24*time.Hour) != 0 {
+			err = fmt.Errorf("DURATION: %q isn't whole days, as DTSTART is", p.Value)
+		}
 		return start, length, err
 	}
 	if start.day {
@@ -192,9 +259,9 @@ func (r *reader) moment(p *ics.IANAProperty) (moment, error) {
 	}
 	zone := time.UTC
 	if ids := p.ICalParameters["TZID"]; len(ids) > 0 && ids[0] != "UTC" {
-		var err error
-		if zone, err = time.LoadLocation(ids[0]); err != nil || ids[0] == "Local" {
-			return moment{}, fmt.Errorf("the time zone %q is not known", ids[0])
+		var known bool
+		if zone, known = zoneOf(ids[0]); !known {
+			return moment{}, fmt.Errorf("the time zone %q is not known; names such as Europe/Berlin are", ids[0])
 		}
 	} else if len(ids) == 0 {
 		r.floating++
@@ -206,31 +273,66 @@ func (r *reader) moment(p *ics.IANAProperty) (moment, error) {
 	return moment{t, false}, nil
 }
 
-// recurring adds the times of an event that recurs.
-func (r *reader) recurring(e *ics.VEvent, rule string, start moment, length time.Duration) error {
+// zoneOf returns a time zone by its name in the tz database, which may stand behind a
+// prefix, as in /mozilla.org/20050126_1/Europe/Berlin.
+func zoneOf(id string) (*time.Location, bool) {
+	for id != "" && id != "Local" {
+		if zone, err := time.LoadLocation(id); err == nil {
+			return zone, true
+		}
+		_, rest, _ := strings.Cut(strings.TrimPrefix(id, "/"), "/")
+		if !strings.Contains(rest, "/") {
+			break
+		}
+		id = rest
+	}
+	return nil, false
+}
+
+// recurring adds the times of a rule. If it is alone, simple ones become days of every
+// year, or weekdays, which need no end.
+func (r *reader) recurring(rule string, start moment, length time.Duration, skip []time.Time, alone bool) error {
 	opt, err := rrule.StrToROption(rule)
 	if err != nil {
-		return fmt.Errorf("RRULE: %w", err)
+		return err
 	}
-	skip := r.moved[e.Id()]
-	for _, p := range e.GetProperties(ics.ComponentPropertyExdate) {
-		for value := range strings.SplitSeq(p.Value, ",") {
-			one := *p
-			one.Value = value
-			at, err := r.moment(&one)
-			if err != nil {
-				return fmt.Errorf("EXDATE: %w", err)
-			}
-			skip = append(skip, at.Time)
-		}
-	}
-	if days := int(length / (24 * time.Hour)); isAnnual(opt, start) && len(skip) == 0 && days <= 31 {
+	days := int(length / (24 * time.Hour))
+	switch {
+	case alone && isAnnual(opt, start) && days <= 31 && !meetsLeapDay(start, days):
 		for d := range days {
 			r.items = append(r.items, start.AddDate(0, 0, d).Format("01-02"))
 		}
 		return nil
+	case alone && days == 1 && isWeekly(opt, start):
+		for _, day := range append(opt.Byweekday, weekdaysOf(opt, start)...) {
+			r.items = append(r.items, strings.ToUpper(time.Weekday((day.Day() + 1) % 7).String()[:3]))
+		}
+		return nil
 	}
 	return r.expand(opt, start, length, skip)
+}
+
+// meetsLeapDay reports whether days from a start on, of whatever year, may lie on both
+// sides of where a leap day is: which dates they are differs from year to year.
+func meetsLeapDay(start moment, days int) bool {
+	first := time.Date(2000, start.Month(), start.Day(), 0, 0, 0, 0, time.UTC)
+	last := first.AddDate(0, 0, days-1)
+	leap := time.Date(2000, time.February, 29, 0, 0, 0, 0, time.UTC)
+	return days > 1 && !first.After(leap) && !last.Before(leap)
+}
+
+// isWeekly reports whether a rule means weekdays, for ever.
+func isWeekly(o *rrule.ROption, start moment) bool {
+	plain := len(o.Bysetpos)+len(o.Bymonth)+len(o.Bymonthday)+len(o.Byyearday)+len(o.Byweekno)+len(o.Byhour)+len(o.Byminute)+len(o.Bysecond)+len(o.Byeaster) == 0
+	return start.day && o.Freq == rrule.WEEKLY && o.Interval <= 1 && o.Count == 0 && o.Until.IsZero() && plain
+}
+
+// weekdaysOf is the weekday of a start whose rule names none.
+func weekdaysOf(o *rrule.ROption, start moment) []rrule.Weekday {
+	if len(o.Byweekday) > 0 {
+		return nil
+	}
+	return []rrule.Weekday{[]rrule.Weekday{rrule.SU, rrule.MO, rrule.TU, rrule.WE, rrule.TH, rrule.FR, rrule.SA}[start.Weekday()]}
 }
 
 // isAnnual reports whether a rule means the date of its start in every year. 29
@@ -249,17 +351,17 @@ func (r *reader) expand(o *rrule.ROption, start moment, length time.Duration, sk
 	horizon := time.Date(r.lastYear()+1, 1, 1, 0, 0, 0, 0, time.UTC).Add(-time.Second)
 	switch {
 	case o.Freq > rrule.DAILY:
-		return errors.New("RRULE: it recurs more often than daily")
+		return errors.New("it recurs more often than daily")
 	case start.Year() < firstYear:
-		return fmt.Errorf("RRULE: it begins before the year %d", firstYear)
-	case o.Until.IsZero() || o.Until.After(horizon):
+		return fmt.Errorf("it begins before the year %d", firstYear)
+	case o.Count == 0 && (o.Until.IsZero() || o.Until.After(horizon)):
 		o.Until = horizon
 		r.expanded++
 	}
 	o.Dtstart = start.Time
 	rule, err := rrule.NewRRule(*o)
 	if err != nil {
-		return fmt.Errorf("RRULE: %w", err)
+		return err
 	}
 	from := time.Date(r.now.Year(), 1, 1, 0, 0, 0, 0, time.UTC)
 	next := rule.Iterator()
@@ -269,7 +371,7 @@ func (r *reader) expand(o *rrule.ROption, start moment, length time.Duration, sk
 		case !ok:
 			return nil
 		case n == maxInstances:
-			return fmt.Errorf("RRULE: it has more than %d times", maxInstances)
+			return fmt.Errorf("it has more than %d times", maxInstances)
 		case at.Add(length).After(from) && !slices.ContainsFunc(skip, at.Equal):
 			r.add(moment{at, start.day}, length)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -24,14 +25,17 @@ const (
 
 // Entry is a job of a file.
 type Entry struct {
+	Line int    // where it begins
 	Name string // its name's last part
 	Job  *carillonv1.Job
+	Err  error // why it can't be read; Job is nil then
 }
 
-// Read reads the jobs of a file: a list of them, a mapping whose jobs are one, or one
-// job, in any number of documents. Each is a Job as the API takes it, and has a name,
-// alone or as namespaces/{namespace}/jobs/{job} with the given namespace. An error names
-// the job.
+// Read reads the jobs of a file: a list of them, a mapping whose jobs are one (as the API
+// lists them), or one job, in any number of documents. Each is a Job as the API takes it,
+// and has a name, alone or as namespaces/{namespace}/jobs/{job} with the given namespace.
+// What is wrong with one job is in its entry, and harms no other; the error is of the file
+// as a whole.
 func Read(data []byte, namespace string) (entries []Entry, err error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("must be at most %d bytes, has %d", MaxBytes, len(data))
@@ -42,18 +46,14 @@ func Read(data []byte, namespace string) (entries []Entry, err error) {
 		if err := documents.Decode(&node); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, fmt.Errorf("is neither YAML nor JSON: %w", err)
+			return nil, fmt.Errorf("is neither YAML nor JSON: %w (a text that begins with * or @ needs quotes)", err)
 		}
-		document, err := new(converter).plain(&node)
+		jobs, err := jobsOf(node.Content[0])
 		if err != nil {
-			return nil, fmt.Errorf("is neither YAML nor JSON: %w", err)
+			return nil, err
 		}
-		for _, one := range jobsOf(document) {
-			e, err := read(one, namespace)
-			if err != nil {
-				return nil, fmt.Errorf("job %d%s: %w", len(entries)+1, named(e.Name), err)
-			}
-			if entries = append(entries, e); len(entries) > MaxJobs {
+		for _, one := range jobs {
+			if entries = append(entries, read(one, namespace)); len(entries) > MaxJobs {
 				return nil, fmt.Errorf("holds more than %d jobs", MaxJobs)
 			}
 		}
@@ -61,7 +61,103 @@ func Read(data []byte, namespace string) (entries []Entry, err error) {
 	if len(entries) == 0 {
 		return nil, errors.New("holds no job")
 	}
-	return entries, distinct(entries)
+	distinct(entries)
+	return entries, nil
+}
+
+// jobsOf returns what may be the jobs of a document.
+func jobsOf(n *yaml.Node) ([]*yaml.Node, error) {
+	switch {
+	case n.Kind == yaml.SequenceNode:
+		return n.Content, nil
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null": // an empty document
+		return nil, nil
+	case n.Kind != yaml.MappingNode:
+		return []*yaml.Node{n}, nil
+	}
+	var jobs, other *yaml.Node
+	for i := 0; i < len(n.Content); i += 2 {
+		switch key := n.Content[i]; key.Value {
+		case "jobs":
+			jobs = n.Content[i+1]
+		case "nextPageToken", "next_page_token": // of an answer of the API
+		default:
+			other = key
+		}
+	}
+	switch {
+	case jobs == nil:
+		return []*yaml.Node{n}, nil
+	case other != nil:
+		return nil, fmt.Errorf("line %d: %q is no key beside jobs", other.Line, other.Value)
+	case jobs.Kind != yaml.SequenceNode:
+		return nil, fmt.Errorf("line %d: jobs must be a list", jobs.Line)
+	}
+	return jobs.Content, nil
+}
+
+func read(n *yaml.Node, namespace string) Entry {
+	e := Entry{Line: n.Line}
+	if e.Name, e.Job, e.Err = parse(n, namespace); e.Err != nil {
+		e.Job, e.Err = nil, fmt.Errorf("line %d: %w", n.Line, e.Err)
+	}
+	return e
+}
+
+func parse(n *yaml.Node, namespace string) (name string, j *carillonv1.Job, err error) {
+	value, err := new(converter).plain(n)
+	if err != nil {
+		return "", nil, err
+	}
+	m, ok := value.(map[string]any)
+	if !ok {
+		return "", nil, errors.New("is not a mapping")
+	}
+	full, _ := m["name"].(string)
+	name = full[strings.LastIndexByte(full, '/')+1:]
+	text, err := json.Marshal(m)
+	if err != nil {
+		return name, nil, err
+	}
+	j = &carillonv1.Job{}
+	if err := jsonmap.New(true).Unmarshal(text, j); err != nil {
+		return name, nil, plainError(err)
+	}
+	switch parent := strings.TrimSuffix(full, "jobs/"+name); {
+	case full == "":
+		return "", nil, errors.New("name: is required")
+	case full != name && parent != "namespaces/"+namespace+"/":
+		return name, nil, fmt.Errorf("name: %s is not in namespaces/%s; choose the namespace", full, namespace)
+	}
+	if err := job.CheckJobName(name); err != nil {
+		return name, nil, fmt.Errorf("name: %w", err)
+	}
+	return name, j, nil
+}
+
+// place is what the reader of JSON says of places, which are not those of the file.
+var place = regexp.MustCompile(`(proto:)?[\s\x{a0}]*(syntax error )?\(line \d+:\d+\):[\s\x{a0}]*`)
+
+// plainError makes an error of JSON one of the file.
+func plainError(err error) error {
+	text := place.ReplaceAllString(err.Error(), "")
+	if strings.Contains(text, "google.protobuf.Duration") {
+		text += ` (in seconds, such as "5400s")`
+	}
+	return errors.New(text)
+}
+
+// distinct notes which names are taken twice.
+func distinct(entries []Entry) {
+	lines := map[string]int{}
+	for i := range entries {
+		e := &entries[i]
+		if first, taken := lines[e.Name]; taken && e.Err == nil {
+			e.Job, e.Err = nil, fmt.Errorf("line %d: the job of line %d has the same name", e.Line, first)
+		} else if e.Err == nil {
+			lines[e.Name] = e.Line
+		}
+	}
 }
 
 // What aliases may blow a document up to.
@@ -83,8 +179,6 @@ func (c *converter) plain(n *yaml.Node) (any, error) {
 		return nil, errors.New("its aliases make it too large")
 	}
 	switch n.Kind {
-	case yaml.DocumentNode:
-		return c.plain(n.Content[0])
 	case yaml.AliasNode:
 		return c.plain(n.Alias)
 	case yaml.SequenceNode:
@@ -121,59 +215,4 @@ func (c *converter) mapping(n *yaml.Node) (any, error) {
 		m[key.Value] = value
 	}
 	return m, nil
-}
-
-func named(name string) string {
-	if name == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (%s)", name)
-}
-
-// jobsOf returns what may be the jobs of a document.
-func jobsOf(document any) []any {
-	switch d := document.(type) {
-	case nil:
-		return nil // an empty one
-	case []any:
-		return d
-	case map[string]any:
-		if list, ok := d["jobs"].([]any); ok && len(d) == 1 {
-			return list
-		}
-	}
-	return []any{document}
-}
-
-func read(one any, namespace string) (e Entry, err error) {
-	if _, ok := one.(map[string]any); !ok {
-		return e, errors.New("is not a mapping")
-	}
-	text, err := json.Marshal(one)
-	if err != nil {
-		return e, err
-	}
-	e.Job = &carillonv1.Job{}
-	if err := jsonmap.New(true).Unmarshal(text, e.Job); err != nil {
-		return e, err
-	}
-	e.Name = strings.TrimPrefix(e.Job.GetName(), "namespaces/"+namespace+"/jobs/")
-	if e.Name == "" {
-		return e, errors.New("name: is required")
-	}
-	if err := job.CheckJobName(e.Name); err != nil {
-		return e, fmt.Errorf("name: %w", err)
-	}
-	return e, nil
-}
-
-func distinct(entries []Entry) error {
-	places := map[string]int{}
-	for i, e := range entries {
-		if first, taken := places[e.Name]; taken {
-			return fmt.Errorf("jobs %d and %d are both named %s", first+1, i+1, e.Name)
-		}
-		places[e.Name] = i
-	}
-	return nil
 }

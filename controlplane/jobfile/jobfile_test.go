@@ -8,7 +8,9 @@ import (
 func names(entries []Entry) string {
 	var all []string
 	for _, e := range entries {
-		all = append(all, e.Name)
+		if e.Err == nil {
+			all = append(all, e.Name)
+		}
 	}
 	return strings.Join(all, " ")
 }
@@ -19,7 +21,7 @@ func TestFiles(t *testing.T) {
 		"- {name: a, schedule: {cron: \"@daily\"}}\n- name: namespaces/default/jobs/b\n  params: {n: 1, x: [true, null]}": "a b",
 		"jobs:\n- name: a\n---\n\n---\n---\n# c\n---\nname: b":                                                            "a b",
 		`[{"name":"a","schedule":{"interval":{"every":"60s","anchor":"2026-12-01T00:00:00Z"}}}]`:                          "a",
-		`{"jobs":[{"name":"a"},{"name":"b"}]}`:                                                                            "a b",
+		`{"jobs":[{"name":"a"},{"name":"b"}],"nextPageToken":""}`:                                                         "a b",
 	} {
 		entries, err := Read([]byte(text), "default")
 		if got := names(entries); err != nil || got != want {
@@ -41,24 +43,51 @@ func TestFiles(t *testing.T) {
 
 func TestFilesThatAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                "no job",
-		"# nothing":                       "no job",
-		"hello":                           "job 1: is not a mapping",
-		"- name: a\n- 7":                  "job 2: is not a mapping",
-		"handler: h":                      "job 1: name: is required",
-		"name: a b":                       "name",
-		"name: namespaces/other/jobs/a":   "name",
-		"name: a\nhandle: h":              "handle",
-		"name: a\nschedule: {cron: 7}":    "cron",
-		"- name: a\n- name: b\n- name: a": "jobs 1 and 3 are both named a",
-		"name: a\nschedule: {spread: 5m}": "spread",
-		"a: [":                            "YAML",
-		"name: a\nname: b":                "YAML",
-		"jobs: [{name: a}]\nversion: 1":   "jobs",
+		"":                              "no job",
+		"# nothing":                     "no job",
+		"a: [":                          "YAML",
+		"cron: * * * * *":               "needs quotes",
+		"jobs: [{name: a}]\nversion: 1": "line 2: \"version\"",
+		"jobs: {name: a}":               "must be a list",
 	} {
 		entries, err := Read([]byte(text), "default")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v; want %q", text, names(entries), err, want)
+		}
+	}
+}
+
+// A job that is wrong doesn't hide the others, and says where it is.
+func TestJobsThatAreWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"hello":                           "line 2: is not a mapping",
+		"{handler: h}":                    "line 2: name: is required",
+		"{name: a b}":                     "name",
+		"{name: namespaces/other/jobs/a}": "choose the namespace",
+		"{name: a, handle: h}":            `unknown field "handle"`,
+		"{name: a, schedule: {cron: 7}}":  "cron",
+		"{name: last}":                    "line 3: the job of line 2 has the same name",
+		"{name: a, schedule: {interval: {every: 90m}}}": `"5400s"`,
+		"{name: a, name: b}":                            "is there twice",
+		"{<<: {name: a}}":                               "no key",
+		"{name: a, params: {n: .inf}}":                  "line 2",
+		"{name: a, params: &a [*a]}":                    "aliases",
+		"{a: &a [x,x,x,x,x,x,x,x,x,x], b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a], c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b], d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c], e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d], f: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e], g: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f,*f], h: [*g,*g,*g]}": "aliases",
+	} {
+		entries, err := Read([]byte("jobs:\n- "+text+"\n- {name: last}\n"), "default")
+		if err != nil || len(entries) != 2 {
+			t.Errorf("%s: %v, %v", text, names(entries), err)
+			continue
+		}
+		wrong := entries[0]
+		if wrong.Err == nil {
+			wrong = entries[1]
+		}
+		if wrong.Err == nil || wrong.Job != nil || !strings.Contains(wrong.Err.Error(), want) || strings.Contains(wrong.Err.Error(), "proto:") || strings.Contains(wrong.Err.Error(), "(line") {
+			t.Errorf("%s: %v, want %q", text, wrong.Err, want)
+		}
+		if names(entries) != "last" {
+			t.Errorf("%s: %s could be read", text, names(entries))
 		}
 	}
 }

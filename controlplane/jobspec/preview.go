@@ -3,6 +3,7 @@ package jobspec
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -15,6 +16,7 @@ import (
 const (
 	DefaultPreview = 3
 	MaxPreview     = 1000
+	maxSkipped     = 100
 )
 
 // Preview says when a job fires, without storing anything. j has the namespace in which
@@ -27,13 +29,13 @@ func Preview(ctx context.Context, v *Violations, req *carillonv1.PreviewSchedule
 	if len(v.Fields) > 0 {
 		return nil, nil
 	}
-	if err := Decide(ctx, v, "schedule", req.GetSchedule(), &j, now, calendars); err != nil {
+	if err := Decide(ctx, v, "schedule", req.GetSchedule(), &j, now, from, calendars); err != nil {
 		return nil, err
 	}
 	if CheckFires(v, "schedule", j.Schedule, from); len(v.Fields) > 0 {
 		return nil, nil
 	}
-	return show(&j, from, req.GetUntil(), count), nil
+	return show(&j, from, now, req.GetUntil(), count), nil
 }
 
 // previewRange reads from when, and how much, is to be shown.
@@ -50,7 +52,7 @@ func previewRange(v *Violations, req *carillonv1.PreviewScheduleRequest, now job
 		switch {
 		case t.CheckValid() != nil:
 			v.Add("until", ReasonInvalidField, "must be in the years 1 to 9999")
-		case until < from || until > from.Add(SearchAhead):
+		case until < from || until > from.Add(job.Reach):
 			v.Add("until", ReasonInvalidField, "must lie at or after from, and at most 100 years after it")
 		}
 	}
@@ -65,10 +67,13 @@ func previewRange(v *Violations, req *carillonv1.PreviewScheduleRequest, now job
 }
 
 // show shows what a job does after an instant.
-func show(j *job.Job, from job.Instant, until *timestamppb.Timestamp, count int) *carillonv1.PreviewScheduleResponse {
+func show(j *job.Job, from, now job.Instant, until *timestamppb.Timestamp, count int) *carillonv1.PreviewScheduleResponse {
 	resp := &carillonv1.PreviewScheduleResponse{FireTimes: []*timestamppb.Timestamp{}}
 	if !j.Schedule.Kind.Recurring() {
 		resp.Description = j.Schedule.DescribeOnce()
+		if j.Schedule.Kind == job.KindOnce && j.Schedule.At <= now {
+			resp.Warnings = []string{"the time has passed: the job fires as soon as it is stored"}
+		}
 		if at := j.Schedule.At; at > from {
 			resp.FireTimes = append(resp.FireTimes, timestamppb.New(at.Time()))
 			if until != nil && at.Seconds() <= until.GetSeconds() {
@@ -82,32 +87,38 @@ func show(j *job.Job, from job.Instant, until *timestamppb.Timestamp, count int)
 		return resp // CheckFires has said so
 	}
 	after := from.Seconds()
-	resp.Description, resp.Warnings = plan.Describe(), plan.Warnings(after)
+	plan.Unplaced = j.Name == ""
+	resp.Description = plan.Describe()
 	if until != nil {
 		runs := plan.CountRuns(after, until.GetSeconds())
 		resp.OccurrenceCount = uint32(runs) // a century of seconds fits
 		resp.SkippedCount = uint32(plan.Count(after, until.GetSeconds()) - runs)
 	}
-	for t, ok := plan.NextRun(after, schedule.MaxSecond); ok && len(resp.FireTimes) < count; t, ok = plan.NextRun(t, schedule.MaxSecond) {
+	for t, ok := plan.NextRun(after, ahead(after)); ok && len(resp.FireTimes) < count; t, ok = plan.NextRun(t, ahead(t)) {
 		resp.FireTimes = append(resp.FireTimes, &timestamppb.Timestamp{Seconds: t})
 		after = t
 	}
+	resp.Warnings = plan.Warnings(from.Seconds(), resp.GetFireTimes()[0].GetSeconds()) // CheckFires has seen to it that there is one
 	if plan.Except != nil {
-		resp.Skipped = skipped(plan, from.Seconds(), after)
+		resp.Skipped, resp.SkippedMore = skipped(plan, from.Seconds(), after)
 	}
 	return resp
 }
 
-// skipped lists what calendars exclude of a range.
-func skipped(plan schedule.Plan, after, upTo int64) (all []*carillonv1.SkippedOccurrence) {
+// ahead is how far a run after an instant is looked for.
+func ahead(after int64) int64 { return min(after+int64(job.Reach/time.Second), schedule.MaxSecond) }
+
+// skipped lists what calendars exclude of a range, and says whether there is more.
+func skipped(plan schedule.Plan, after, upTo int64) (all []*carillonv1.SkippedOccurrence, more bool) {
 	for t := range plan.Between(after, upTo) {
 		by := plan.Except.By(t)
 		if by == nil {
 			continue
 		}
-		if all = append(all, &carillonv1.SkippedOccurrence{FireTime: &timestamppb.Timestamp{Seconds: t}, Calendar: by.String()}); len(all) == MaxPreview {
-			break
+		if len(all) == maxSkipped {
+			return all, true
 		}
+		all = append(all, &carillonv1.SkippedOccurrence{FireTime: &timestamppb.Timestamp{Seconds: t}, Calendar: by.String()})
 	}
-	return all
+	return all, false
 }

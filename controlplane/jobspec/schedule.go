@@ -3,7 +3,6 @@ package jobspec
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -35,7 +34,7 @@ func scheduleKind(v *Violations, field string, m *carillonv1.Schedule) job.Sched
 	case *carillonv1.Schedule_RunAt:
 		return job.Schedule{Kind: job.KindOnce, At: laterSecond(v, field+".run_at", kind.RunAt)}
 	case *carillonv1.Schedule_Cron:
-		s := job.Schedule{Kind: job.KindCron, Cron: kind.Cron, Dialect: schedule.DialectVersion}
+		s := job.Schedule{Kind: job.KindCron, Cron: kind.Cron, Dialect: 1}
 		checkRecurrence(v, field+".cron", s)
 		return s
 	case *carillonv1.Schedule_Interval:
@@ -87,10 +86,6 @@ func refuseLimits(v *Violations, prefix string, m *carillonv1.Schedule) {
 	}
 }
 
-// SearchAhead is how far ahead a job that is created must fire. What doesn't fire in a
-// century never does, or is a mistake; and the search must end.
-const SearchAhead = 36525 * 24 * time.Hour
-
 // CheckFires refuses a schedule that never fires. What it adds to its recurrence must
 // have been resolved.
 func CheckFires(v *Violations, field string, s job.Schedule, from job.Instant) {
@@ -102,7 +97,7 @@ func CheckFires(v *Violations, field string, s job.Schedule, from job.Instant) {
 		v.Add(field, ReasonInvalidSchedule, err.Error())
 		return
 	}
-	until := min(max(from, s.Start).Add(SearchAhead).Seconds(), schedule.MaxSecond)
+	until := min(max(from, s.Start).Add(job.Reach).Seconds(), schedule.MaxSecond)
 	if _, fires := plan.NextRun(from.Seconds(), until); fires {
 		return
 	}
@@ -110,14 +105,14 @@ func CheckFires(v *Violations, field string, s job.Schedule, from job.Instant) {
 	case s.End != 0 && s.End <= from:
 		v.Add(field+".end_time", ReasonInvalidSchedule, "has passed: the job would never fire")
 	case ok && next <= until && s.Calendars != "":
-		v.Add(field+".calendars", ReasonInvalidSchedule, "exclude every occurrence of the next 100 years: the job would never fire")
+		v.Add(field+".calendars", ReasonInvalidSchedule, "exclude every occurrence up to "+job.AtSecond(min(plan.To, until)).String()+": the job would never fire")
 	default:
 		v.Add(field, ReasonInvalidSchedule, "has no fire time from "+max(from, s.Start).String()+" on: the job would never fire")
 	}
 }
 
 func intervalSpec(v *Violations, field string, m *carillonv1.IntervalSchedule) job.Schedule {
-	s := job.Schedule{Kind: job.KindInterval, Dialect: schedule.DialectVersion}
+	s := job.Schedule{Kind: job.KindInterval, Dialect: 1}
 	if m.GetEvery() == nil {
 		v.Add(field+".every", ReasonInvalidSchedule, "is required")
 		return s
@@ -166,14 +161,21 @@ func wholeSecond(v *Violations, field string, t *timestamppb.Timestamp) job.Inst
 }
 
 // Decide decides what the schedule of j leaves open, as of an instant: the anchor of an
-// interval, the place in a spread (if the job has a name), and what its calendars hold.
-// The error is one of calendars'.
-func Decide(ctx context.Context, v *Violations, field string, m *carillonv1.Schedule, j *job.Job, now job.Instant, calendars Calendars) error {
+// interval, the place in a spread (if the job has a name), what its calendars hold, and
+// which occurrence is the last of a number, counted from another instant. The error is one
+// of calendars'.
+func Decide(ctx context.Context, v *Violations, field string, m *carillonv1.Schedule, j *job.Job, now, from job.Instant, calendars Calendars) error {
 	if j.Schedule.Kind == job.KindInterval && m.GetInterval().GetAnchor() == nil {
 		j.Schedule.Anchor = job.AtSecond(now.Seconds())
 	}
 	if j.Name != "" {
 		j.ChooseOffset()
 	}
-	return resolve(ctx, v, field+".calendars", j, calendars)
+	if err := resolve(ctx, v, field+".calendars", j, calendars); err != nil || len(v.Fields) > 0 {
+		return err
+	}
+	if err := j.Schedule.Count(from); err != nil {
+		v.Add(field, ReasonInvalidSchedule, err.Error())
+	}
+	return nil
 }

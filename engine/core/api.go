@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 
@@ -30,7 +31,7 @@ func (e Create) apply(s *Shard) {
 		return
 	}
 	if e.Job.Schedule.Kind.Recurring() {
-		if _, err := e.Job.Plan(); err != nil {
+		if err := e.Job.Schedule.Check(); err != nil {
 			s.outbox = append(s.outbox, Reply{Tag: e.Tag, Err: err})
 			return
 		}
@@ -140,7 +141,7 @@ func (e Delete) apply(s *Shard) {
 		if j.endedAt != 0 {
 			ended.EndedAt = j.endedAt
 		}
-		s.endJob(j, ended.EndedAt)
+		s.endJob(j, ended.EndedAt, "its job was deleted")
 	}
 	s.noteEnd(ended.UID, ended.EndedAt)
 	s.lastEnd = max(s.lastEnd, ended.EndedAt)
@@ -151,14 +152,14 @@ func (e Delete) apply(s *Shard) {
 }
 
 // endJob stops a job in memory and cancels what waits of it.
-func (s *Shard) endJob(j *jobState, at job.Instant) {
+func (s *Shard) endJob(j *jobState, at job.Instant, why string) {
 	if j.live && !j.recurs() {
 		s.once.inMemory--
 	}
 	j.live, j.endedAt = false, at
 	s.wheel.Cancel(j.timer)
 	for _, slot := range inOrder(s.readyOf(j)) {
-		s.cancel(slot, "its job was deleted")
+		s.cancel(slot, why)
 	}
 	s.dropJob(j)
 }
@@ -316,6 +317,9 @@ func (e InboxLoaded) apply(s *Shard) {
 	s.reads.inboxWanted = s.reads.inboxWanted || len(e.Jobs) == e.Read.Limit
 	for i := range e.Jobs {
 		s.patchEnd(&e.Jobs[i])
+		if _, err := e.Jobs[i].Schedule.Recurrence(); errors.Is(err, job.ErrDialect) {
+			continue // it stays in the inbox, for an owner that knows it
+		}
 		s.adoptJob(&e.Jobs[i])
 	}
 }

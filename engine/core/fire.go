@@ -87,8 +87,8 @@ func (s *Shard) make(j *jobState, key job.SlotKey, trigger job.Trigger) *slotSta
 	return slot
 }
 
-// excludedBy returns the calendar that excludes an occurrence, or nil. What a user asks
-// for is run on any day.
+// excludedBy returns the calendar that excludes an occurrence, or nil. What a user triggers
+// is no occurrence of the schedule, and runs on any day.
 func (j *jobState) excludedBy(fire job.Instant, trigger job.Trigger) *schedule.Calendar {
 	if !j.recurs() || trigger != job.TriggerSchedule && trigger != job.TriggerBackfill {
 		return nil

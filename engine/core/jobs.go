@@ -15,6 +15,7 @@ import (
 type jobState struct {
 	uid           job.UID
 	name          string
+	params        string // one JSON document, or empty
 	spec          *spec
 	timer         wheel.Timer
 	next          job.Instant // what the timer is set to
@@ -38,11 +39,10 @@ type spec struct {
 
 // specKey tells specs apart.
 type specKey struct {
-	namespace, handler, params string
-	retry                      job.RetryPolicy
-	timeout                    time.Duration
-	schedule                   job.Schedule // without what makes up a job's shift
-	from                       job.Instant  // when a job with a number of occurrences began
+	namespace, handler string
+	retry              job.RetryPolicy
+	timeout            time.Duration
+	schedule           job.Schedule // of a shared spec without what makes up a job's shift
 }
 
 // specs are those of recurring jobs that are in use, of all shards.
@@ -60,29 +60,26 @@ func (j *jobState) plan() schedule.Plan {
 
 // work returns what a worker must know of j.
 func (j *jobState) work() Work {
-	return Work{Namespace: j.spec.namespace, Name: j.name, Handler: j.spec.handler, Params: j.spec.params,
+	return Work{Namespace: j.spec.namespace, Name: j.name, Handler: j.spec.handler, Params: j.params,
 		Timeout: j.spec.timeout, MaxAttempts: j.spec.retry.MaxAttempts}
 }
 
 // newState returns the state of a job that isn't in memory. It fails for a schedule
 // that can't be read.
 func newState(j *job.Job) (state *jobState, err error) {
-	state = &jobState{uid: j.UID, name: j.Name, effectiveFrom: j.EffectiveFrom, endedAt: j.EndedAt, aside: j.Quarantine != ""}
-	key := specKey{namespace: j.Namespace, handler: j.Handler, params: string(j.Params), retry: j.Retry, timeout: j.Timeout, schedule: j.Schedule}
-	if !j.Schedule.Kind.Recurring() {
+	state = &jobState{uid: j.UID, name: j.Name, params: string(j.Params), effectiveFrom: j.EffectiveFrom, endedAt: j.EndedAt, aside: j.Quarantine != ""}
+	key := specKey{namespace: j.Namespace, handler: j.Handler, retry: j.Retry, timeout: j.Timeout, schedule: j.Schedule}
+	switch {
+	case !j.Schedule.Kind.Recurring():
 		state.spec = &spec{specKey: key}
-		return state, nil
+	case j.Schedule.MaxOccurrences > 0:
+		state.shift = uint32(shiftOf(j.Schedule))
+		state.spec, err = newSpec(key, j) // its last occurrence is its own
+	default:
+		state.shift = uint32(shiftOf(j.Schedule))
+		key.schedule.Anchor, key.schedule.Offset = 0, 0
+		state.spec, err = specs.Get(key, func() (*spec, error) { return newSpec(key, j) })
 	}
-	if j.Schedule.MaxOccurrences > 0 {
-		key.from = j.EffectiveFrom
-	}
-	state.shift = uint32(shiftOf(j.Schedule))
-	key.schedule.Anchor, key.schedule.Offset = 0, 0
-	if key.schedule.MaxOccurrences > 0 {
-		key.schedule.Offset = j.Schedule.Offset // which occurrence is the last depends on it
-		key.schedule.Anchor = j.Schedule.Anchor
-	}
-	state.spec, err = specs.Get(key, func() (*spec, error) { return newSpec(key, j) })
 	return state, err
 }
 

@@ -1,12 +1,14 @@
 package core
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/job/schedule"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // limited returns everySecond with a change.
@@ -128,6 +130,55 @@ func TestASpentJobEndsByItself(t *testing.T) {
 	}
 }
 
+// A dead letter keeps its job, and a run by hand keeps it for another day.
+func TestWhatKeepsASpentJob(t *testing.T) {
+	r := newRig(t)
+	r.join("w", 10)
+	dead := r.create(r.newJob("dead", limited(func(s *job.Schedule) { s.MaxOccurrences = 1 })))
+	r.sleep(2 * time.Second)
+	for range 3 {
+		r.serve(job.OutcomeFailed)
+		r.sleep(2 * time.Minute)
+	}
+	r.wantStates("DEAD:1 ")
+	again := r.create(r.newJob("again", limited(func(s *job.Schedule) { s.MaxOccurrences = 1 })))
+	r.sleep(2 * time.Second)
+	r.serve(job.OutcomeSucceeded)
+	r.now = r.now.Add(23*time.Hour + 50*time.Minute)
+	r.step(Trigger{Tag: 3, Job: again})
+	r.serve(job.OutcomeSucceeded)
+	r.now = r.now.Add(time.Hour)
+	r.sleep(3 * time.Minute)
+	if r.jobs[again.UID].EndedAt != 0 {
+		t.Error("it ended an hour after a run by hand")
+	}
+	r.days(2)
+	if r.jobs[again.UID].EndedAt == 0 || r.jobs[dead.UID].EndedAt != 0 {
+		t.Errorf("ended: the one %s, that with a dead letter %s", r.jobs[again.UID].EndedAt, r.jobs[dead.UID].EndedAt)
+	}
+}
+
+// A job that only a newer program can read is neither fired nor set aside by an older one:
+// its shard isn't loaded, and in the inbox it waits.
+func TestAJobOfALaterDialect(t *testing.T) {
+	r := newRig(t)
+	later := r.newJob("later", everySecond)
+	later.Schedule.Dialect = schedule.DialectVersion + 1
+	if err := CanRead(store.Loaded{Recurring: []job.Job{later}}); !errors.Is(err, job.ErrDialect) || !strings.Contains(err.Error(), "later") {
+		t.Errorf("the shard can be read: %v", err)
+	}
+	if err := CanRead(store.Loaded{Recurring: []job.Job{r.newJob("now", everySecond)}}); err != nil {
+		t.Error(err)
+	}
+	later.EffectiveFrom = r.now
+	r.jobs[later.UID], r.inbox[later.UID] = later, true
+	r.step(InboxHint{})
+	r.sleep(3 * time.Second)
+	if !r.inbox[later.UID] || r.jobs[later.UID].Quarantine != "" || len(r.slots) != 0 {
+		t.Errorf("in the inbox %v, set aside %q, %d slots", r.inbox[later.UID], r.jobs[later.UID].Quarantine, len(r.slots))
+	}
+}
+
 // A slot that still waits keeps its job, be it in memory or in the backlog.
 func TestASpentJobWaitsForItsSlots(t *testing.T) {
 	for what, limit := range map[string]int{"in memory": 5000, "in the backlog": 2} {
@@ -147,7 +198,7 @@ func TestASpentJobWaitsForItsSlots(t *testing.T) {
 			r.serve(job.OutcomeSucceeded)
 		}
 		r.wantStates("SUCCEEDED:4 ")
-		r.sleep(3 * time.Minute)
+		r.days(2)
 		if r.jobs[j.UID].EndedAt == 0 {
 			t.Errorf("%s: it did not end", what)
 		}

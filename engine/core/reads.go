@@ -24,7 +24,7 @@ const (
 	ReadEndedJobs                     // jobs that ended long ago; answered by EndedJobsLoaded
 	ReadDoneJobs                      // jobs that ended by themselves; answered by DoneJobsLoaded
 	ReadOldest                        // the oldest request and event; answered by OldestLoaded
-	ReadSpent                         // whether a slot of a job waits in the backlog; answered by SpentLoaded
+	ReadSpent                         // whether nothing keeps a recurring job from ending; answered by SpentLoaded
 )
 
 // Retains reports whether a read only looks for what is old.
@@ -34,7 +34,7 @@ func (k ReadKind) Retains() bool { return k >= ReadOldSlots }
 // batch has ended, under the shard's proof.
 type Read struct {
 	Kind     ReadKind
-	After    job.SlotKey // ReadOnce, ReadGapOnce, ReadOldSlots
+	After    job.SlotKey // ReadOnce, ReadGapOnce, ReadOldSlots; ReadSpent: the last fire time
 	Until    job.Instant
 	Gap      store.GapKey // ReadGapOnce
 	Handler  string       // ReadWaiting, of a handler and priority

@@ -178,7 +178,10 @@ func (s *Shard) walkRead(i int) Read {
 	case walkOldest:
 		read.Oldest = r.oldest
 	case walkSpent:
-		read.UID, read.Limit = r.asking[0], 1
+		read.UID, read.Until = r.asking[0], s.now.Add(-s.cfg.NameRetention)
+		if j := s.jobs.get(read.UID); j != nil {
+			read.After.FireTime, _ = s.lastFire(j)
+		}
 	}
 	read.Ended.Limit = read.Limit
 	return read
@@ -300,17 +303,24 @@ func (s *Shard) spentFor(while time.Duration) (old []job.UID) {
 // isSpent reports whether the last fire time of a job that has no further one passed a
 // while ago, and nothing of it is owed, open in memory, or about to be made.
 func (s *Shard) isSpent(j *jobState, while time.Duration) bool {
-	last := j.effectiveFrom
-	if sec, ok := j.plan().Prev(s.now.Seconds() + 1); ok {
-		last = max(last, job.AtSecond(sec))
-	}
+	last, _ := s.lastFire(j)
 	return last.Add(while) <= s.now && last < s.settled() && j.open == 0 && !j.held && !s.owes(j) && !s.triggering(j.uid)
 }
 
-// SpentLoaded answers the question whether a slot of a job waits in the backlog.
+// lastFire returns the newest occurrence of a recurring job up to now; without one, the
+// instant from which its schedule counts.
+func (s *Shard) lastFire(j *jobState) (at job.Instant, ok bool) {
+	sec, ok := j.plan().Prev(s.now.Seconds() + 1)
+	if at = job.AtSecond(sec); !ok || at <= j.effectiveFrom {
+		return j.effectiveFrom, false
+	}
+	return at, true
+}
+
+// SpentLoaded answers the question whether nothing keeps a job from ending.
 type SpentLoaded struct {
-	Read  Read
-	Waits bool
+	Read Read
+	Done bool
 }
 
 func (e SpentLoaded) apply(s *Shard) {
@@ -318,13 +328,13 @@ func (e SpentLoaded) apply(s *Shard) {
 	r.asking = r.asking[1:]
 	s.walked(walkSpent, len(r.asking) > 0)
 	j := s.jobs.get(e.Read.UID)
-	if e.Waits || j == nil || !j.live || j.next != 0 || !s.isSpent(j, s.cfg.NameRetention) {
+	if !e.Done || j == nil || !j.live || j.next != 0 || !s.isSpent(j, s.cfg.NameRetention) {
 		return
 	}
 	end := max(s.firedTo, s.watermark)
 	s.noteEnd(j.uid, end)
 	s.pending.rows.Ends = append(s.pending.rows.Ends, store.JobEnd{UID: j.uid, EndedAt: end, ByItself: true})
-	s.endJob(j, end)
+	s.endJob(j, end, "its job ended")
 }
 
 // triggering reports whether a slot of a job is about to be made, or was since the

@@ -372,11 +372,7 @@ func (m *model) answer(r Read) Event {
 		}
 		return DoneJobsLoaded{Read: r, Jobs: jobs}
 	case ReadSpent:
-		waits := false
-		for k := range m.backlog {
-			waits = waits || k.Waiting && k.Slot.UID == r.UID
-		}
-		return SpentLoaded{Read: r, Waits: waits}
+		return SpentLoaded{Read: r, Done: m.spent(r)}
 	case ReadOldest:
 		var old store.Old
 		for _, q := range m.requests {
@@ -387,6 +383,17 @@ func (m *model) answer(r Read) Event {
 		return OldestLoaded{Read: r, Oldest: old}
 	}
 	return WaitingLoaded{Read: r, Slots: m.waiting(r)}
+}
+
+// spent reports whether nothing of a recurring job keeps it from ending.
+func (m *model) spent(r Read) bool {
+	for key, s := range m.slots {
+		lately := s.FinishedAt >= r.Until && (s.Trigger == job.TriggerManual || key.FireTime == r.After.FireTime)
+		if key.UID == r.UID && (s.State.Open() || s.State == job.Dead || lately) {
+			return false
+		}
+	}
+	return true
 }
 
 func (m *model) oldSlots(r Read) (slots []store.PruneSlot) {
@@ -596,6 +603,9 @@ func (r *rig) newJob(name string, s job.Schedule) job.Job {
 	r.lastUID++
 	if s.Kind.Recurring() {
 		s.Dialect = schedule.DialectVersion
+	}
+	if err := s.Count(r.now); err != nil {
+		r.t.Fatal(err)
 	}
 	return job.Job{UID: job.UID{0: 1, 15: r.lastUID}, Shard: 3, Namespace: "default", Name: name, Handler: "h", Schedule: s,
 		Retry: job.RetryPolicy{MaxAttempts: 3, InitialBackoff: time.Second, MaxBackoff: time.Minute, Factor: 2}, Timeout: 30 * time.Second, RequestHash: name}

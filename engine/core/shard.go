@@ -1,6 +1,9 @@
 package core
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/carillon-scheduler/carillon/engine/wheel"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
@@ -128,6 +131,19 @@ func New(cfg Config, owned store.Owned, loaded store.Loaded, workers *Workers, n
 	s.once = onceWindow{to: lastKeyOf(s.firedTo)}
 	s.pending.opening, s.reads.inboxWanted = true, true
 	return s
+}
+
+// CanRead reports whether every recurring job of a shard is of a dialect that this program
+// knows. If one isn't, the shard is for a newer program: to leave the job out would be to
+// lose its occurrences.
+func CanRead(loaded store.Loaded) error {
+	for i := range loaded.Recurring {
+		j := &loaded.Recurring[i]
+		if _, err := j.Schedule.Recurrence(); errors.Is(err, job.ErrDialect) && j.Quarantine == "" {
+			return fmt.Errorf("job %s of %s: %w", j.Name, j.Namespace, err)
+		}
+	}
+	return nil
 }
 
 // Proof returns the shard's proof of ownership.

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -117,7 +118,7 @@ func parseSpan(first, last string) (from, to int64, err error) {
 		return 0, 0, err
 	}
 	switch from, to = a.Unix(), b.Unix(); {
-	case from < MinSecond || to > MaxSecond+1:
+	case from < MinSecond || to > endOfTime || to == endOfTime && strings.Contains(last, "T"):
 		return 0, 0, errors.New("must lie in the years 1 to 9999")
 	case from >= to:
 		return 0, 0, errors.New("the range ends before it begins")
@@ -139,17 +140,30 @@ func parseInstants(first, last string) (a, b time.Time, err error) {
 
 // merge sorts spans and joins those that touch.
 func merge(spans []span) []span {
-	slices.SortFunc(spans, func(a, b span) int { return int(min(max(a.from-b.from, -1), 1)) })
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) })
 	var out []span
 	for _, s := range spans {
-		if n := len(out); n > 0 && s.from <= out[n-1].to {
-			out[n-1].to = max(out[n-1].to, s.to)
+		n := len(out)
+		if n == 0 || s.from > out[n-1].to {
+			out = append(out, s)
 			continue
 		}
-		out = append(out, s)
+		last := &out[n-1]
+		if s.to == endOfTime && last.to < endOfTime && !isMidnight(last.from) {
+			// The end of time is no instant that can be written: it stays a span of days.
+			last.to = s.from
+			out = append(out, s)
+			continue
+		}
+		last.to = max(last.to, s.to)
 	}
 	return out
 }
+
+// endOfTime is the midnight after the last day.
+const endOfTime = MaxSecond + 1
+
+func isMidnight(at int64) bool { return floorMod(at, secondsPerDay) == 0 }
 
 // canonical lists the items in order, each once.
 func (c *Calendar) canonical() (items []string) {
@@ -173,7 +187,7 @@ func (c *Calendar) canonical() (items []string) {
 
 // String writes a span as an item.
 func (s span) String() string {
-	if floorMod(s.from, secondsPerDay) != 0 || floorMod(s.to, secondsPerDay) != 0 {
+	if !isMidnight(s.from) || !isMidnight(s.to) {
 		return instantText(s.from) + "/" + instantText(s.to)
 	}
 	first, last := s.from, s.to-secondsPerDay
@@ -208,12 +222,7 @@ func (c *Calendar) at(t int64) (holds bool, until int64) {
 		day := (t - floorMod(t, secondsPerDay)) / secondsPerDay
 		holds, until = c.holdsDay(day), (day+1)*secondsPerDay
 	}
-	i, _ := slices.BinarySearchFunc(c.spans, t, func(s span, t int64) int {
-		if s.to <= t {
-			return -1
-		}
-		return 1
-	})
+	i := c.spanAfter(t)
 	switch {
 	case i == len(c.spans):
 	case c.spans[i].from <= t && holds:
@@ -224,6 +233,33 @@ func (c *Calendar) at(t int64) (holds bool, until int64) {
 		until = min(until, c.spans[i].from)
 	}
 	return holds, until
+}
+
+// since returns an instant at or before t from which on, up to t, the calendar holds all
+// instants; one after t if it doesn't hold t.
+func (c *Calendar) since(t int64) int64 {
+	first := t + 1
+	if c.daily {
+		day := (t - floorMod(t, secondsPerDay)) / secondsPerDay
+		if c.holdsDay(day) {
+			first = day * secondsPerDay
+		}
+	}
+	if i := c.spanAfter(t); i < len(c.spans) && c.spans[i].from <= t {
+		first = min(first, c.spans[i].from)
+	}
+	return first
+}
+
+// spanAfter returns the place of the first span that ends after t.
+func (c *Calendar) spanAfter(t int64) int {
+	i, _ := slices.BinarySearchFunc(c.spans, t, func(s span, t int64) int {
+		if s.to <= t {
+			return -1
+		}
+		return 1
+	})
+	return i
 }
 
 func (c *Calendar) holdsDay(day int64) bool {
@@ -336,4 +372,15 @@ func (e *Exclusions) at(t int64) (excluded bool, until int64) {
 		}
 	}
 	return excluded, until
+}
+
+// since is that of the calendars together.
+func (e *Exclusions) since(t int64) int64 {
+	first := t + 1
+	if e != nil {
+		for _, c := range e.calendars {
+			first = min(first, c.since(t))
+		}
+	}
+	return first
 }

@@ -53,17 +53,20 @@ func (c *Cron) Describe() string {
 // Describe says in plain English when a plan's job fires.
 func (p Plan) Describe() string {
 	text := p.Recurrence.Describe()
-	if p.Spread > 0 {
+	switch {
+	case p.Spread > 0 && p.Unplaced:
+		text += ", later by up to " + spell(p.Spread) + ", which the job's name decides"
+	case p.Spread > 0:
 		text += fmt.Sprintf(", %s later (of a spread of %s)", cmp.Or(spell(p.Offset), "0 seconds"), spell(p.Spread))
 	}
 	if p.From > MinSecond {
 		text += ", from " + instantText(p.From)
 	}
+	if p.MaxOccurrences > 0 {
+		text += ", " + plural(p.MaxOccurrences, "time") + " at most"
+	}
 	if p.To < MaxSecond {
 		text += ", up to " + instantText(p.To)
-	}
-	if p.Most > 0 {
-		text += ", " + plural(p.Most, "time") + " at most"
 	}
 	if calendars := p.Except.Calendars(); len(calendars) > 0 {
 		names := make([]string, len(calendars))

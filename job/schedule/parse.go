@@ -89,19 +89,16 @@ func ParseCron(expr string) (*Cron, error) {
 	if c := crons.Find(expr); c != nil {
 		return c, nil
 	}
-	c, err := parseCron(expr)
-	if err != nil {
-		return nil, err
-	}
-	return crons.Put(c.text, c), nil
-}
-
-func parseCron(expr string) (*Cron, error) {
 	p := &parser{expr: expr}
 	c := p.parse()
 	if p.err != nil {
 		return nil, p.err
 	}
+	return crons.Get(c.text, func() (*Cron, error) { return p.complete(c) })
+}
+
+// complete computes what makes a Cron fast, and refuses one that never fires.
+func (p *parser) complete(c *Cron) (*Cron, error) {
 	c.tabulate()
 	if !c.everFires() {
 		p.fail("", "", "never fires: no month that it names has such a day", "")

@@ -21,7 +21,8 @@ type Plan struct {
 
 	// For people: the seconds out of which Offset was chosen, and the number of
 	// occurrences that To follows from. Zero: none.
-	Spread, Most int64
+	Spread, MaxOccurrences int64
+	Unplaced               bool // Offset isn't chosen yet
 }
 
 // Always returns the plan that adds nothing to a recurrence.
@@ -82,6 +83,17 @@ func (p Plan) NextRun(after, upTo int64) (t int64, ok bool) {
 	}
 }
 
+// PrevRun returns the last occurrence strictly before an instant that no calendar
+// excludes; ok is false if there is none.
+func (p Plan) PrevRun(before int64) (t int64, ok bool) {
+	for t, ok = p.Prev(before); ok; t, ok = p.Prev(before) {
+		if before = p.Except.since(t); before > t {
+			return t, true
+		}
+	}
+	return 0, false
+}
+
 // CountRuns returns how many occurrences that no calendar excludes lie after one
 // instant, up to and at another. With a calendar of weekdays, or of days of every
 // year, its cost grows with the days between them on which the job fires.
@@ -116,6 +128,12 @@ func (p Plan) runs(after, upTo int64) iter.Seq[span] {
 		upTo := min(upTo, p.To)
 		for t, ok := p.Next(after); ok && t <= upTo; t, ok = p.Next(after) {
 			excluded, until := p.Except.at(t)
+			for again := false; !excluded && !again && until <= upTo; { // days that adjoin are one piece
+				var further int64
+				if again, further = p.Except.at(until); !again {
+					until = further
+				}
+			}
 			until = min(until, upTo+1)
 			if !excluded && !yield(span{t, until}) {
 				return
@@ -123,16 +141,6 @@ func (p Plan) runs(after, upTo int64) iter.Seq[span] {
 			after = until - 1
 		}
 	}
-}
-
-// Limit returns p with at most n occurrences that no calendar excludes, of those after
-// an instant.
-func (p Plan) Limit(after, n int64) Plan {
-	p.Most = n
-	if last, ok := p.NthRun(after, n); ok {
-		p.To = last
-	}
-	return p
 }
 
 // Bounds of a spread, in which the fire times of jobs are moved. The least one has two

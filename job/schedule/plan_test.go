@@ -34,6 +34,9 @@ func TestCalendarItems(t *testing.T) {
 		{"2026-12-24T18:00:00Z/2026-12-25T06:00:00Z 2026-12-25", "2026-12-24T18:00:00Z/2026-12-26T00:00:00Z"},
 		{"2026-12-24T18:00:00+02:00/2026-12-24T20:00:00+02:00", "2026-12-24T16:00:00Z/2026-12-24T18:00:00Z"},
 		{"0001-01-01 9999-12-31", "0001-01-01 9999-12-31"},
+		{"2027-01-01T12:00:00Z/2027-01-02T00:00:00Z 2027-01-02/9999-12-31", "2027-01-01T12:00:00Z/2027-01-02T00:00:00Z 2027-01-02/9999-12-31"},
+		{"2027-01-01T12:00:00Z/2027-01-03T12:00:00Z 2027-01-02/9999-12-31", "2027-01-01T12:00:00Z/2027-01-02T00:00:00Z 2027-01-02/9999-12-31"},
+		{"2027-01-01/9999-12-31 2027-01-01T12:00:00Z/2027-01-03T12:00:00Z", "2027-01-01/9999-12-31"},
 	} {
 		got := calendar(t, strings.Fields(c.items)...)
 		if text := strings.Join(got.Items(), " "); text != c.want {
@@ -50,7 +53,7 @@ func TestCalendarRefusals(t *testing.T) {
 		"": "must be a weekday", "SATURDAY": "must be a weekday", "2026-02-29": "must be a weekday", "13-01": "must be a weekday", "02-30": "must be a weekday",
 		"2026-12-24/": "must be a weekday", "2026-12-24/2026-12-23": "ends before", "2026-12-24T00:00:00Z": "must be a weekday",
 		"2026-12-24T00:00:00Z/2026-12-24T00:00:00Z": "must be a weekday", "2026-12-24T00:00:00.5Z/2026-12-25T00:00:00Z": "whole seconds",
-		"0000-12-31": "years 1 to 9999", "2026-12-24 ": "must be a weekday", "2026-12-24/SAT": "must be a weekday", "\x00": "must be a weekday",
+		"0000-12-31": "years 1 to 9999", "9999-12-31T00:00:00Z/9999-12-31T23:00:00-01:00": "years 1 to 9999", "2026-12-24 ": "must be a weekday", "2026-12-24/SAT": "must be a weekday", "\x00": "must be a weekday",
 	} {
 		_, err := NewCalendar("c", 1, []string{"SUN", item})
 		var refused *CalendarError
@@ -112,9 +115,14 @@ func TestAPlanInWords(t *testing.T) {
 	p.Spread, p.Offset = 300, 137
 	p.From, p.To = instantOf(t, "2026-12-01T00:00:00Z"), instantOf(t, "2026-12-31T23:59:59Z")
 	p.Except = Exclude([]*Calendar{calendar(t, "SAT")})
-	p = p.Limit(0, 3)
-	const want = "at 02:00 UTC every day, 2 minutes 17 seconds later (of a spread of 5 minutes), from 2026-12-01T00:00:00Z, up to 2026-12-03T02:02:17Z, 3 times at most, except what is in closed@1"
+	p.MaxOccurrences = 3
+	const want = "at 02:00 UTC every day, 2 minutes 17 seconds later (of a spread of 5 minutes), from 2026-12-01T00:00:00Z, 3 times at most, up to 2026-12-31T23:59:59Z, except what is in closed@1"
 	if got := p.Describe(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	p = Always(mustParse(t, "0 2 * * *"))
+	p.Spread, p.Unplaced = 300, true
+	if got, want := p.Describe(), "at 02:00 UTC every day, later by up to 5 minutes, which the job's name decides"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if got := Always(mustParse(t, "0 2 * * *")).Describe(); got != "at 02:00 UTC every day" {
@@ -139,7 +147,8 @@ func TestWarningsOfAPlan(t *testing.T) {
 	} {
 		p := Always(mustParse(t, c.expr))
 		p.Spread = c.spread
-		w := p.Warnings(now)
+		next, _ := p.NextRun(now, MaxSecond)
+		w := p.Warnings(now, next)
 		if found := strings.Contains(strings.Join(w, "; "), c.want); !found || c.want == "" && len(w) > 0 {
 			t.Errorf("%s, spread %d: %q, want %q", c.expr, c.spread, w, c.want)
 		}
@@ -265,9 +274,8 @@ func TestRandomPlansAgainstAWalk(t *testing.T) {
 				if !ok || last != wantRuns[n-1] {
 					t.Fatalf("%s: NthRun(%d) is %s, %v, want %s", says, n, rfc3339(last), ok, rfc3339(wantRuns[n-1]))
 				}
-				limited := p.Limit(a, int64(n))
-				if got := limited.CountRuns(a, MaxSecond); got != int64(n) {
-					t.Fatalf("%s: with at most %d it fires %d times", says, n, got)
+				if prev, ok := p.PrevRun(b + 1); !ok || prev != wantRuns[n-1] {
+					t.Fatalf("%s: PrevRun is %s, %v, want %s", says, rfc3339(prev), ok, rfc3339(wantRuns[n-1]))
 				}
 			}
 			for _, at := range all[upTo(all, a):upTo(all, b)] {
@@ -328,8 +336,8 @@ func TestWhatIsAlwaysExcluded(t *testing.T) {
 	if at, ok := p.NthRun(0, 1); ok {
 		t.Errorf("it runs first at %s", rfc3339(at))
 	}
-	if q := p.Limit(0, 1); q.To != p.To {
-		t.Errorf("its end is %d", q.To)
+	if at, ok := p.PrevRun(36525 * secondsPerDay); ok {
+		t.Errorf("it ran at %s", rfc3339(at))
 	}
 }
 

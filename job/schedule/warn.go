@@ -30,6 +30,7 @@ func (c *Cron) findWarnings() []string {
 
 // warnStep notes a step that doesn't do what it seems to.
 func (p *parser) warnStep(f *field, item string, low, high, step int) {
+	item = trimZeros(item) // whoever writes it otherwise shares the Cron, and its warnings
 	size := f.last() - f.min + 1
 	values := valueBits(low, high, step)
 	if f.max == 7 {
@@ -107,13 +108,9 @@ func (c *Cron) longestGap() int64 {
 }
 
 // Warnings lists what the author of a plan may not have meant, as it is at an instant
-// (Unix seconds), a sentence each.
-func (p Plan) Warnings(now int64) []string {
+// (Unix seconds), a sentence each. next is the first run after it.
+func (p Plan) Warnings(now, next int64) []string {
 	w := p.Recurrence.Warnings()
-	next, ok := p.NextRun(now, MaxSecond)
-	if !ok {
-		return w
-	}
 	if years := (next - now) / yearSeconds; years >= 1 {
 		w = append(w, fmt.Sprintf("the next fire time is more than %s away: %s", plural(years, "year"), instantText(next)))
 	}

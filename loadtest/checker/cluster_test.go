@@ -155,6 +155,9 @@ func (c *cluster) planned(s job.Schedule, now job.Instant) job.Schedule {
 		c.t.Fatal(err)
 	}
 	s.Calendars = schedule.Exclude([]*schedule.Calendar{made}).String()
+	if err := s.Count(now.Add(seconds(20) - 10*time.Second)); err != nil {
+		c.t.Fatal(err)
+	}
 	return s
 }
 

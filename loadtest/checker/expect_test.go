@@ -254,7 +254,11 @@ func TestPlansAgainstTheProduct(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Calendars = schedule.Exclude([]*schedule.Calendar{made}).String()
-		j := job.Job{Schedule: s, EffectiveFrom: begin.Add(hours(200))}
+		j := job.Job{EffectiveFrom: begin.Add(hours(200))}
+		if err := s.Count(j.EffectiveFrom.Add(hours(50) - 25*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		j.Schedule = s
 		theirs, err := j.Plan()
 		if err != nil {
 			t.Fatal(err)

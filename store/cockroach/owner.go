@@ -283,6 +283,17 @@ func (db *DB) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) (
 	return endedJobs(ctx, db, p, storekit.ScanDoneJob, selectDoneJobs, q)
 }
 
+// SpentJob implements store.Loader.
+func (db *DB) SpentJob(ctx context.Context, p shard.Proof, uid job.UID, last, before job.Instant) (done bool, err error) {
+	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
+		var kept int64
+		err := tx.QueryRow(ctx, selectSpent, int32(p.Shard), uid[:], int64(last), int64(before)).Scan(&kept)
+		done = kept == 0
+		return err
+	})
+	return done, err
+}
+
 // Oldest implements store.Loader.
 func (db *DB) Oldest(ctx context.Context, p shard.Proof, from store.Old) (old store.Old, err error) {
 	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {

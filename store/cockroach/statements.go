@@ -177,6 +177,10 @@ const (
 		WHERE j.shard = $1 AND j.ended_at IS NOT NULL AND (j.ended_at, j.uid) > ($2, $3) AND j.ended_at < $4 ORDER BY j.ended_at, j.uid LIMIT $5`
 	selectOldest = `SELECT coalesce((SELECT min(r.fire_time) FROM requests r WHERE r.shard = $1 AND r.fire_time >= $2), 0),
 		coalesce((SELECT min(e.at) FROM events e WHERE e.shard = $1 AND e.at >= $3), 0)`
+	selectSpent = `SELECT (SELECT count(*) FROM (SELECT 1 FROM backlog b WHERE b.shard = $1 AND b.uid = $2 LIMIT 1) waiting)
+		+ (SELECT count(*) FROM (SELECT 1 FROM dead_letters d WHERE d.shard = $1 AND d.uid = $2 LIMIT 1) dead)
+		+ (SELECT count(*) FROM slots s WHERE s.shard = $1 AND s.uid = $2 AND s.trigger IN (2, 3) AND (s.state IN (1, 2, 4) OR s.finished_at >= $4))
+		+ (SELECT count(*) FROM slots s WHERE s.shard = $1 AND s.fire_time = $3 AND s.uid = $2 AND (s.state IN (1, 2, 4) OR s.finished_at >= $4))`
 	selectDoneJobs = `SELECT x.uid, x.at,
 			(SELECT count(*) FROM slots s WHERE s.shard = x.shard AND s.fire_time = x.fire_at AND s.uid = x.uid AND (s.state IN (1, 2, 4) OR s.finished_at >= $4))
 			+ (SELECT count(*) FROM slots s WHERE s.shard = x.shard AND s.uid = x.uid AND s.trigger IN (2, 3) AND (s.state IN (1, 2, 4) OR s.finished_at >= $4))
@@ -231,7 +235,7 @@ const (
 	selectCalendar  = selectCalendars + `c.name = $2 AND c.version = $3`
 	newestCalendar  = selectCalendars + `c.name = $2 ORDER BY c.version DESC LIMIT 1`
 	listCalendars   = selectCalendars + `c.name > $2 AND NOT c.deleted
-		AND (SELECT count(*) FROM calendars n WHERE n.namespace = c.namespace AND n.name = c.name AND n.version > c.version) = 0
+		AND c.version = (SELECT max(n.version) FROM calendars n WHERE n.namespace = c.namespace AND n.name = c.name)
 		ORDER BY c.name LIMIT $3`
 )
 
@@ -309,6 +313,7 @@ func Statements() map[string]string {
 		"selectOldSlots":        selectOldSlots,
 		"selectEndedJobs":       selectEndedJobs,
 		"selectOldest":          selectOldest,
+		"selectSpent":           selectSpent,
 		"selectDoneJobs":        selectDoneJobs,
 		"jobByName":             jobByName,
 		"jobByUID":              jobByUID,

@@ -224,6 +224,11 @@ func (s *Store) Oldest(ctx context.Context, p shard.Proof, from store.Old) (stor
 	return try(ctx, s, Read, func() (store.Old, error) { return s.Store.Oldest(ctx, p, from) })
 }
 
+// SpentJob implements store.Loader.
+func (s *Store) SpentJob(ctx context.Context, p shard.Proof, uid job.UID, last, before job.Instant) (bool, error) {
+	return try(ctx, s, Read, func() (bool, error) { return s.Store.SpentJob(ctx, p, uid, last, before) })
+}
+
 // DoneJobs implements store.Loader.
 func (s *Store) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) ([]store.DoneJob, error) {
 	return try(ctx, s, Read, func() ([]store.DoneJob, error) { return s.Store.DoneJobs(ctx, p, q) })

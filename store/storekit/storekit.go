@@ -45,12 +45,16 @@ func DecodeJob(j *job.Job, schedule, retry, labels string) {
 // different schedules and fewer policies, and reading JSON is most of what loading a job
 // costs.
 type texts[V any] struct {
-	mu     sync.Mutex
+	mu     sync.RWMutex
 	values map[string]V
 }
 
-// maxTexts bounds what is remembered. Beyond it all is forgotten, and learnt anew.
-const maxTexts = 4096
+// What is remembered is bounded. Beyond it all is forgotten, and learnt anew. A long text
+// holds calendars, which jobs share by themselves.
+const (
+	maxTexts     = 4096
+	maxTextBytes = 256
+)
 
 var (
 	schedules texts[job.Schedule]
@@ -58,14 +62,17 @@ var (
 )
 
 func (t *texts[V]) decode(text string) (v V, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if v, known := t.values[text]; known {
+	t.mu.RLock()
+	v, known := t.values[text]
+	t.mu.RUnlock()
+	if known {
 		return v, nil
 	}
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
+	if err := json.Unmarshal([]byte(text), &v); err != nil || len(text) > maxTextBytes {
 		return v, err
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.values == nil || len(t.values) >= maxTexts {
 		t.values = make(map[string]V)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -165,6 +166,58 @@ var retentionTests = map[string]func(*testing.T, *world){
 		}
 		if want := "now@0 done@1 cancelled@2 "; got != want {
 			t.Errorf("read %s, want %s", got, want)
+		}
+	},
+	"a recurring job is spent once nothing of it is open, dead or new": func(t *testing.T, w *world) {
+		last, before := w.at+10, w.at+100
+		for what, c := range map[string]struct {
+			rows func(j *job.Job) store.ShardBatch
+			want bool
+		}{
+			"no slot": {func(*job.Job) store.ShardBatch { return store.ShardBatch{} }, true},
+			"finished": {func(j *job.Job) store.ShardBatch {
+				return store.ShardBatch{Slots: []job.Slot{finished(claimed(w.slot(j, last), 1), job.Succeeded)}}
+			}, true},
+			"the last one runs": {func(j *job.Job) store.ShardBatch {
+				return store.ShardBatch{Slots: []job.Slot{claimed(w.slot(j, last), 1)}}
+			}, false},
+			"the last one finished lately": {func(j *job.Job) store.ShardBatch {
+				s := finished(claimed(w.slot(j, last), 1), job.Succeeded)
+				s.FinishedAt = before
+				return store.ShardBatch{Slots: []job.Slot{s}}
+			}, false},
+			"a run by hand finished lately": {func(j *job.Job) store.ShardBatch {
+				s := finished(claimed(w.slot(j, last+1), 1), job.Succeeded)
+				s.Trigger, s.FinishedAt = job.TriggerManual, before+1
+				return store.ShardBatch{Slots: []job.Slot{s}}
+			}, false},
+			"a run by hand finished long ago": {func(j *job.Job) store.ShardBatch {
+				s := finished(claimed(w.slot(j, last+1), 1), job.Succeeded)
+				s.Trigger = job.TriggerManual
+				return store.ShardBatch{Slots: []job.Slot{s}}
+			}, true},
+			"one waits in the backlog": {func(j *job.Job) store.ShardBatch {
+				s := w.slot(j, w.at+3)
+				row := store.BacklogRow{Key: store.BacklogKey{Waiting: true, Handler: "h", ReadyAt: s.CreatedAt, Slot: s.Key}, WakeAt: s.CreatedAt, Trigger: s.Trigger}
+				return store.ShardBatch{Slots: []job.Slot{s}, BacklogPuts: []store.BacklogRow{row}}
+			}, false},
+			"one is dead": {func(j *job.Job) store.ShardBatch {
+				s := finished(claimed(w.slot(j, w.at+4), 1), job.Dead)
+				s.Outcome, s.Result = job.OutcomeFailed, nil
+				return store.ShardBatch{Slots: []job.Slot{s}, DeadPuts: []store.DeadLetter{{Key: s.Key, Namespace: "default", Handler: "h", At: s.FinishedAt}}}
+			}, false},
+		} {
+			j := w.recurring(1, what)
+			w.create(j)
+			w.commit(1, c.rows(&j))
+			done, err := w.SpentJob(w.ctx, w.owned[1].Proof, j.UID, last, before)
+			w.ok(err)
+			if done != c.want {
+				t.Errorf("%s: spent %v", what, done)
+			}
+		}
+		if _, err := w.SpentJob(w.ctx, shard.Proof{Shard: 1, Epoch: 7}, w.uid(), last, before); !errors.As(err, new(*store.FencedError)) {
+			t.Errorf("under a stale proof: %v", err)
 		}
 	},
 	"old requests and events go, a bounded number at once": func(t *testing.T, w *world) {

@@ -118,7 +118,7 @@ type JobPreview struct {
 	Name    string
 	Job     *carillonv1.Job
 	Preview *carillonv1.PreviewScheduleResponse
-	Err     error // what is wrong with its schedule; Preview is nil then
+	Err     error // what is wrong with it; Preview is nil then
 }
 
 // PreviewFile previews every job of a file in YAML or JSON, as `carillon schedule preview
@@ -136,8 +136,18 @@ func PreviewFile(name string, after time.Time, n int, opts ...Option) ([]JobPrev
 	previews := make([]JobPreview, len(entries))
 	for i, e := range entries {
 		o.job = e.Name
-		previews[i] = JobPreview{Name: e.Name, Job: e.Job}
-		previews[i].Preview, previews[i].Err = o.preview(e.Job.GetSchedule(), after, n)
+		previews[i] = JobPreview{Name: e.Name, Job: e.Job, Err: e.Err}
+		var v jobspec.Violations
+		if e.Err == nil {
+			jobspec.Job(&v, "job", e.Job)
+		}
+		switch {
+		case e.Err != nil:
+		case len(v.Fields) > 0:
+			previews[i].Err = v.Fields[0]
+		default:
+			previews[i].Preview, previews[i].Err = o.preview(e.Job.GetSchedule(), after, n)
+		}
 	}
 	return previews, nil
 }

@@ -92,7 +92,7 @@ func TestASpreadFollowsFromTheName(t *testing.T) {
 
 func TestAFileOfJobs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "jobs.yaml")
-	if err := os.WriteFile(file, []byte("- name: good\n  schedule: {cron: '@daily', calendars: [c]}\n- name: bad\n  schedule: {cron: '@dayly'}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("- name: good\n  handler: h\n  schedule: {cron: '@daily', calendars: [c]}\n- name: bad\n  handler: h\n  schedule: {cron: '@dayly'}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	previews, err := workersdktest.PreviewFile(file, begin, 2, workersdktest.Calendar("c", "SAT"), workersdktest.Until(begin.AddDate(0, 0, 14)))

@@ -1168,13 +1168,15 @@ type PreviewScheduleResponse struct {
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	// What is legal but likely not meant.
 	Warnings []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// The occurrences before the last of fire_times that a calendar excludes, at most
-	// 1,000.
+	// The first occurrences before the last of fire_times that a calendar excludes, at
+	// most 100.
 	Skipped []*SkippedOccurrence `protobuf:"bytes,4,rep,name=skipped,proto3" json:"skipped,omitempty"`
 	// How often the job runs from from to until.
 	OccurrenceCount uint32 `protobuf:"varint,5,opt,name=occurrence_count,json=occurrenceCount,proto3" json:"occurrence_count,omitempty"`
 	// How many occurrences from from to until a calendar excludes.
-	SkippedCount  uint32 `protobuf:"varint,6,opt,name=skipped_count,json=skippedCount,proto3" json:"skipped_count,omitempty"`
+	SkippedCount uint32 `protobuf:"varint,6,opt,name=skipped_count,json=skippedCount,proto3" json:"skipped_count,omitempty"`
+	// Whether skipped leaves some out.
+	SkippedMore   bool `protobuf:"varint,7,opt,name=skipped_more,json=skippedMore,proto3" json:"skipped_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1249,6 +1251,13 @@ func (x *PreviewScheduleResponse) GetSkippedCount() uint32 {
 		return x.SkippedCount
 	}
 	return 0
+}
+
+func (x *PreviewScheduleResponse) GetSkippedMore() bool {
+	if x != nil {
+		return x.SkippedMore
+	}
+	return false
 }
 
 // An occurrence that a calendar excludes.
@@ -1563,7 +1572,7 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\x04from\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x05R\x05count\x12\x10\n" +
 	"\x03job\x18\x04 \x01(\tR\x03job\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x9c\x02\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xbf\x02\n" +
 	"\x17PreviewScheduleResponse\x129\n" +
 	"\n" +
 	"fire_times\x18\x01 \x03(\v2\x1a.google.protobuf.TimestampR\tfireTimes\x12 \n" +
@@ -1571,7 +1580,8 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\bwarnings\x18\x03 \x03(\tR\bwarnings\x128\n" +
 	"\askipped\x18\x04 \x03(\v2\x1e.carillon.v1.SkippedOccurrenceR\askipped\x12)\n" +
 	"\x10occurrence_count\x18\x05 \x01(\rR\x0foccurrenceCount\x12#\n" +
-	"\rskipped_count\x18\x06 \x01(\rR\fskippedCount\"h\n" +
+	"\rskipped_count\x18\x06 \x01(\rR\fskippedCount\x12!\n" +
+	"\fskipped_more\x18\a \x01(\bR\vskippedMore\"h\n" +
 	"\x11SkippedOccurrence\x127\n" +
 	"\tfire_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\bfireTime\x12\x1a\n" +
 	"\bcalendar\x18\x02 \x01(\tR\bcalendar\"d\n" +
