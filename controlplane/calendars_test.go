@@ -153,7 +153,7 @@ func TestExcludedOccurrencesAreSkipped(t *testing.T) {
 	if names := got.GetJob().GetSchedule().GetCalendars(); len(names) != 1 || names[0] != "closed@1" || !strings.Contains(got.GetJob().GetScheduleDescription(), "closed@1") {
 		t.Errorf("the job: %v", got)
 	}
-	if next := got.GetJob().GetNextFireTime().AsTime(); next.Sub(time.Now()) < time.Hour {
+	if next := got.GetJob().GetNextFireTime().AsTime(); time.Until(next) < time.Hour {
 		t.Errorf("it fires next at %v", next)
 	}
 	// What a user asks for runs on any day.

@@ -112,25 +112,27 @@ func (s Schedule) plan(r schedule.Recurrence, after Instant) (p schedule.Plan, e
 // a little before or after it: what lies between the two is made up for at the end.
 func (s Schedule) limit(p *schedule.Plan, after Instant) {
 	p.MaxOccurrences = int64(s.MaxOccurrences)
-	if s.Last == 0 {
-		return
-	}
 	counted, begin := s.CountedFrom.Seconds(), after.Seconds()
 	free := *p
-	p.To = s.Last.Seconds()
-	if missed := free.CountRuns(counted, begin); missed > 0 {
+	if s.Last != 0 {
+		p.To = s.Last.Seconds()
+	}
+	extra := free.CountRuns(begin, counted)
+	switch missed := free.CountRuns(counted, begin); {
+	case missed > 0 && s.Last != 0:
 		last, ok := free.NthRun(p.To, missed)
 		if p.To = free.To; ok {
 			p.To = last
 		}
-	}
-	extra := free.CountRuns(begin, counted)
-	if extra > 64 { // it began long before: no step back, but a count anew
-		p.To, _ = free.NthRun(begin, int64(s.MaxOccurrences))
-		return
-	}
-	for ; extra > 0; extra-- {
-		p.To, _ = free.PrevRun(p.To) // there are that many, since the extra ones are among them
+	case extra > 64, extra > 0 && s.Last == 0: // no step back, but a count anew
+		free.To = min(free.To, after.Add(Reach).Seconds())
+		if last, ok := free.NthRun(begin, int64(s.MaxOccurrences)); ok {
+			p.To = last
+		}
+	default:
+		for ; extra > 0; extra-- {
+			p.To, _ = free.PrevRun(p.To) // there are that many, since the extra ones are among them
+		}
 	}
 }
 

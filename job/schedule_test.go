@@ -47,6 +47,13 @@ func TestANumberOfOccurrences(t *testing.T) {
 func TestANumberOfOccurrencesThatIsNotReached(t *testing.T) {
 	begin := job.At(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
 	s := job.Schedule{Kind: job.KindCron, Cron: "0 0 * * *", Dialect: 2, MaxOccurrences: 10, End: begin.Add(3 * 24 * time.Hour)}
+	// Counted from the begin there are 3 of 10; from ten days before, 10 are reached.
+	if err := s.Count(begin); err != nil {
+		t.Fatal(err)
+	}
+	if plan, err := s.Plan(begin.Add(-10 * 24 * time.Hour)); err != nil || plan.To != begin.Seconds() {
+		t.Errorf("from ten days before it ends at %d, %v", plan.To, err)
+	}
 	for _, from := range []job.Instant{begin, begin.Add(-time.Hour), begin.Add(time.Hour)} {
 		if err := s.Count(begin); err != nil {
 			t.Fatal(err)

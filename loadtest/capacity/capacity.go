@@ -42,7 +42,7 @@ type Costs struct {
 // Measured are the costs on the machine of docs/performance.md, on PostgreSQL.
 var Measured = Costs{
 	SlotBytes: 480, JobBytes: 760, WALBytes: 610, NodeCPU: 0.018, WorkerCPU: 0.018, DatabaseCPU: 0.017,
-	Speed: 20_000, JobMemory: 1450, SlotMemory: 1500, LoadRate: 150_000,
+	Speed: 20_000, JobMemory: 350, SlotMemory: 1500, LoadRate: 150_000,
 }
 
 const (
