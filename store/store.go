@@ -456,8 +456,9 @@ type Loader interface {
 	// those of from; zero: there is none. The other fields stay empty.
 	Oldest(ctx context.Context, p shard.Proof, from Old) (Old, error)
 	// SpentJob reports whether a recurring job, which fired for the last time at last, may
-	// end by itself: none of its slots is open or dead, and neither the last one nor one
-	// that a user asked for has finished at an instant or later.
+	// end by itself, as far as its owner can't know: none of its slots is dead, and neither
+	// the last one nor one that a user asked for is open or has finished at an instant or
+	// later. Other open slots are in the owner's memory, or in the backlog.
 	SpentJob(ctx context.Context, p shard.Proof, uid job.UID, last, before job.Instant) (bool, error)
 	// DoneJobs reads jobs that fire once, that live, that were not set aside, and whose
 	// instant (their fire time, or their creation if they are immediate) lies in the

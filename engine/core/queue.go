@@ -31,6 +31,11 @@ type backlogStats struct {
 	paused    bool // there is nothing to be read before the next batch is written
 }
 
+// backlogged reports whether slots of the handler wait in the backlog.
+func (q *queue) backlogged() bool {
+	return q.waiting[priorityLive].rows > 0 || q.waiting[priorityBackfill].rows > 0
+}
+
 // due reports whether rows should come back to memory by now.
 func (b *backlogStats) due(now job.Instant) bool { return b.rows > 0 && b.wakeAt <= now }
 

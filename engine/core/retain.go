@@ -301,10 +301,12 @@ func (s *Shard) spentFor(while time.Duration) (old []job.UID) {
 }
 
 // isSpent reports whether the last fire time of a job that has no further one passed a
-// while ago, and nothing of it is owed, open in memory, or about to be made.
+// while ago, and nothing of it is owed, open in memory, or about to be made. What of its
+// handler waits in the backlog may be the job's: then it isn't asked for, but awaited.
 func (s *Shard) isSpent(j *jobState, while time.Duration) bool {
 	last, _ := s.lastFire(j)
-	return last.Add(while) <= s.now && last < s.settled() && j.open == 0 && !j.held && !s.owes(j) && !s.triggering(j.uid)
+	return last.Add(while) <= s.now && last < s.settled() && j.open == 0 && !j.held && !s.owes(j) && !s.triggering(j.uid) &&
+		!s.queue(j.spec.handler).backlogged()
 }
 
 // lastFire returns the newest occurrence of a recurring job up to now; without one, the

@@ -177,8 +177,7 @@ const (
 		WHERE j.shard = $1 AND j.ended_at IS NOT NULL AND (j.ended_at, j.uid) > ($2, $3) AND j.ended_at < $4 ORDER BY j.ended_at, j.uid LIMIT $5`
 	selectOldest = `SELECT coalesce((SELECT min(r.fire_time) FROM requests r WHERE r.shard = $1 AND r.fire_time >= $2), 0),
 		coalesce((SELECT min(e.at) FROM events e WHERE e.shard = $1 AND e.at >= $3), 0)`
-	selectSpent = `SELECT (SELECT count(*) FROM (SELECT 1 FROM backlog b WHERE b.shard = $1 AND b.uid = $2 LIMIT 1) waiting)
-		+ (SELECT count(*) FROM (SELECT 1 FROM dead_letters d WHERE d.shard = $1 AND d.uid = $2 LIMIT 1) dead)
+	selectSpent = `SELECT (SELECT count(*) FROM (SELECT 1 FROM dead_letters d WHERE d.shard = $1 AND d.uid = $2 LIMIT 1) dead)
 		+ (SELECT count(*) FROM slots s WHERE s.shard = $1 AND s.uid = $2 AND s.trigger IN (2, 3) AND (s.state IN (1, 2, 4) OR s.finished_at >= $4))
 		+ (SELECT count(*) FROM slots s WHERE s.shard = $1 AND s.fire_time = $3 AND s.uid = $2 AND (s.state IN (1, 2, 4) OR s.finished_at >= $4))`
 	selectDoneJobs = `SELECT x.uid, x.at,

@@ -277,8 +277,7 @@ func (db *DB) DoneJobs(ctx context.Context, p shard.Proof, q store.EndedQuery) (
 // SpentJob implements store.Loader.
 func (db *DB) SpentJob(ctx context.Context, p shard.Proof, uid job.UID, last, before job.Instant) (done bool, err error) {
 	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
-		return tx.QueryRowContext(ctx, `SELECT NOT EXISTS (SELECT 1 FROM backlog INDEXED BY backlog_by_job WHERE shard = ?1 AND uid = ?2)
-			AND NOT EXISTS (SELECT 1 FROM dead_letters INDEXED BY dead_letters_by_job WHERE shard = ?1 AND uid = ?2)
+		return tx.QueryRowContext(ctx, `SELECT NOT EXISTS (SELECT 1 FROM dead_letters INDEXED BY dead_letters_by_job WHERE shard = ?1 AND uid = ?2)
 			AND NOT EXISTS (SELECT 1 FROM slots INDEXED BY slots_unscheduled WHERE shard = ?1 AND uid = ?2 AND trigger IN (2, 3) AND (state IN (1, 2, 4) OR finished_at >= ?4))
 			AND NOT EXISTS (SELECT 1 FROM slots WHERE shard = ?1 AND fire_time = ?3 AND uid = ?2 AND (state IN (1, 2, 4) OR finished_at >= ?4))`,
 			int64(p.Shard), uid[:], int64(last), int64(before)).Scan(&done)

@@ -35,7 +35,6 @@ var upgrades = [][]string{{
 		created_at  INTEGER NOT NULL,
 		PRIMARY KEY (namespace, name, version)
 	) STRICT, WITHOUT ROWID`,
-	`CREATE INDEX backlog_by_job ON backlog (shard, uid)`,
 	`CREATE INDEX dead_letters_by_job ON dead_letters (shard, uid)`,
 }}
 

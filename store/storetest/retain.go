@@ -168,7 +168,7 @@ var retentionTests = map[string]func(*testing.T, *world){
 			t.Errorf("read %s, want %s", got, want)
 		}
 	},
-	"a recurring job is spent once nothing of it is open, dead or new": func(t *testing.T, w *world) {
+	"a recurring job is spent once nothing of it is dead, or new": func(t *testing.T, w *world) {
 		last, before := w.at+10, w.at+100
 		for what, c := range map[string]struct {
 			rows func(j *job.Job) store.ShardBatch
@@ -196,11 +196,6 @@ var retentionTests = map[string]func(*testing.T, *world){
 				s.Trigger = job.TriggerManual
 				return store.ShardBatch{Slots: []job.Slot{s}}
 			}, true},
-			"one waits in the backlog": {func(j *job.Job) store.ShardBatch {
-				s := w.slot(j, w.at+3)
-				row := store.BacklogRow{Key: store.BacklogKey{Waiting: true, Handler: "h", ReadyAt: s.CreatedAt, Slot: s.Key}, WakeAt: s.CreatedAt, Trigger: s.Trigger}
-				return store.ShardBatch{Slots: []job.Slot{s}, BacklogPuts: []store.BacklogRow{row}}
-			}, false},
 			"one is dead": {func(j *job.Job) store.ShardBatch {
 				s := finished(claimed(w.slot(j, w.at+4), 1), job.Dead)
 				s.Outcome, s.Result = job.OutcomeFailed, nil
