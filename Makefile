@@ -58,6 +58,11 @@ generate: $(TOOLS)/stamp ## Generate the Go code and the OpenAPI file of the API
 bench: ## Run the benchmarks of the hot rooms.
 	$(GO) test -run '^$$' -bench . -benchmem ./engine/wheel ./job/schedule ./engine/core ./controlplane ./store/...
 
+.PHONY: bench-rebuild
+bench-rebuild: build ## Load a million recurring jobs into a node that starts, on PostgreSQL and on SQLite.
+	$(BIN)/carillon bench recurring --idle-jobs 1000000 --duration 5s
+	$(BIN)/carillon bench recurring --idle-jobs 1000000 --duration 5s --store sqlite
+
 .PHONY: bench-wheel
 bench-wheel: ## Compare the timing wheel with a heap, a B-tree and the runtime's timers (COUNTS=10000,1000000,10000000).
 	cd loadtest/wheelbench && $(GO) run . -counts $(COUNTS)

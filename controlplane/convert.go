@@ -115,10 +115,14 @@ func scheduleMessage(s job.Schedule) *carillonv1.Schedule {
 }
 
 func retryMessage(p job.RetryPolicy) *carillonv1.RetryPolicy {
-	return &carillonv1.RetryPolicy{
+	m := &carillonv1.RetryPolicy{
 		MaxAttempts: &p.MaxAttempts, InitialBackoff: durationpb.New(p.InitialBackoff), MaxBackoff: durationpb.New(p.MaxBackoff),
-		BackoffFactor: &p.Factor, Jitter: &p.Jitter,
+		BackoffFactor: &p.Factor, Jitter: &p.Jitter, NonRetryableCodes: p.NonRetryableCodes(),
 	}
+	if p.Window > 0 {
+		m.RetryWindow = durationpb.New(p.Window)
+	}
+	return m
 }
 
 // slotMessage maps a slot, with what its owner knows beyond the database.

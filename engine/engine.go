@@ -8,7 +8,7 @@
 // API calls. Beside it run, each started and awaited by Run:
 //
 //	coordinator   tells which shards are mine
-//	loader        takes shards over and loads them
+//	loaders       take shards over and load them
 //	committer     writes one group commit at a time, again until the answer is known
 //	readers       read what the shards ask for
 //

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -24,22 +25,79 @@ type loadJob struct {
 	delay time.Duration // before the first try
 }
 
-// loadAll is the loader: it follows the coordinator, and loads one shard after
-// the other, each of which fires as soon as it is loaded.
-//
-// A shard that can't be loaded at the moment goes behind all others.
+// loaders is how many shards are loaded at the same time: while one is read by the
+// database, another is put into memory. What concerns one shard is done by one loader, in
+// its order.
+const loaders = 2
+
+// loadTask is a change of a shard's ownership, or a shard that the loop wants back.
+type loadTask struct {
+	change *coordinator.Change
+	job    loadJob
+}
+
+// maxLoadTasks bounds what waits for a loader; then the coordinator waits.
+const maxLoadTasks = 1024
+
+// manyJobs is after how many loaded jobs it is worth giving back memory.
+const manyJobs = 50_000
+
+// loadAll follows the coordinator, and has the shards loaded, each of which fires as soon
+// as it is.
 func (l *loop) loadAll(ctx context.Context, changes <-chan coordinator.Change) error {
+	group, ctx := errgroup.WithContext(ctx)
+	var tasks [loaders]chan loadTask
+	for i := range tasks {
+		tasks[i] = make(chan loadTask, maxLoadTasks)
+		group.Go(func() error { return l.loadSome(ctx, tasks[i]) })
+	}
+	hand := func(id shard.ID, t loadTask) {
+		select {
+		case tasks[int(id)%loaders] <- t:
+		case <-ctx.Done():
+		}
+	}
+	group.Go(func() error {
+		for {
+			select {
+			case c := <-changes:
+				hand(c.Shard, loadTask{change: &c})
+			case j := <-l.loads:
+				hand(j.id, loadTask{job: j})
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	return group.Wait()
+}
+
+// loadSome is a loader: it loads one shard after the other. A shard that can't be loaded
+// at the moment goes behind all others.
+func (l *loop) loadSome(ctx context.Context, tasks <-chan loadTask) error {
 	var failed []loadJob
 	retry := time.NewTicker(loadRetryEvery)
 	defer retry.Stop()
+	jobs := 0 // loaded since memory was last given back
 	try := func(j loadJob) {
-		if again, done := l.load(ctx, j); !done {
+		again, n, done := l.load(ctx, j)
+		if jobs += n; !done {
 			failed = append(failed, again)
 		}
 	}
 	for {
+		if jobs >= manyJobs && len(tasks) == 0 {
+			// Their rows took more than what is left of them: it would stay for minutes.
+			debug.FreeOSMemory()
+			jobs = 0
+		}
 		select {
-		case c := <-changes:
+		case t := <-tasks:
+			if t.change == nil {
+				try(t.job)
+				continue
+			}
+			c := t.change
 			// What was tried before this change is out of date.
 			failed = slices.DeleteFunc(failed, func(j loadJob) bool { return j.id == c.Shard })
 			if !c.Mine {
@@ -47,8 +105,6 @@ func (l *loop) loadAll(ctx context.Context, changes <-chan coordinator.Change) e
 				continue
 			}
 			try(loadJob{id: c.Shard, claim: store.Claim{Shard: c.Shard, Node: l.cfg.ID, Gen: c.Gen, Rev: c.Rev}})
-		case j := <-l.loads:
-			try(j)
 		case <-retry.C:
 			again := failed
 			failed = nil
@@ -72,9 +128,10 @@ const loadRetryEvery = 500 * time.Millisecond
 // loadTimeout bounds one try to load a shard, which may be large.
 const loadTimeout = 2 * time.Minute
 
-// load takes a shard over and hands it to the loop. It gives up if somebody else is
-// the owner; done is false if the shard is to be tried again, as far as it came.
-func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
+// load takes a shard over and hands it to the loop, with so many recurring jobs. It gives
+// up if somebody else is the owner; done is false if the shard is to be tried again, as
+// far as it came.
+func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, jobs int, done bool) {
 	if j.delay > 0 {
 		select {
 		case <-time.After(j.delay):
@@ -90,16 +147,16 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 			l.claims[j.id] = j.claim
 			l.add(core.New(l.cfg.Core, j.owned, loaded, l.workers, l.now))
 		})
-		return j, true
+		return j, len(loaded.Recurring), true
 	case ctx.Err() != nil:
-		return j, true
+		return j, 0, true
 	case errors.Is(err, store.ErrSuperseded):
 		l.cfg.Log.Error("a shard belongs to another owner", "shard", j.id, "error", err)
 		l.cfg.Observer.FenceLost()
-		return j, true
+		return j, 0, true
 	}
 	l.cfg.Log.Error("loading a shard failed; it is tried again", "shard", j.id, "error", err)
-	return j, false
+	return j, 0, false
 }
 
 // tryLoad takes a shard over, if that isn't done, and loads it.

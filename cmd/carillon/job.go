@@ -78,6 +78,8 @@ type createFlags struct {
 	factor, jitter                 float64
 	maxAttempts                    int32
 	labels                         map[string]string
+	noRetry                        []string
+	retryWindow                    time.Duration
 	now, allowUnregistered, dryRun bool
 }
 
@@ -121,6 +123,8 @@ func newJobCreate(c *client) *cobra.Command {
 	flags.DurationVar(&f.maxBackoff, "max-backoff", 0, "longest delay (default: the server's)")
 	flags.Float64Var(&f.factor, "backoff-factor", 0, "growth of the delay (default: the server's)")
 	flags.Float64Var(&f.jitter, "jitter", 0, "random share of the delay, 0 to 1 (default: the server's)")
+	flags.StringArrayVar(&f.noRetry, "no-retry", nil, "an error code that is not tried again; may be repeated")
+	flags.DurationVar(&f.retryWindow, "retry-window", 0, "how long after a slot was made it may be tried again (default: without a limit)")
 	flags.StringToStringVar(&f.labels, "label", nil, "a label, KEY=VALUE; may be repeated")
 	flags.BoolVar(&f.allowUnregistered, "allow-unregistered", false, "accept a handler that no worker has registered yet")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "check and show, but store nothing")
@@ -139,7 +143,10 @@ func (f *createFlags) request(cmd *cobra.Command, parent string) (*carillonv1.Cr
 		return nil, err
 	}
 	given := cmd.Flags().Changed
-	policy := &carillonv1.RetryPolicy{}
+	policy := &carillonv1.RetryPolicy{NonRetryableCodes: f.noRetry}
+	if given("retry-window") {
+		policy.RetryWindow = durationpb.New(f.retryWindow)
+	}
 	if given("max-attempts") {
 		policy.MaxAttempts = &f.maxAttempts
 	}
@@ -343,6 +350,12 @@ func (c *client) printJob(w io.Writer, j *carillonv1.Job) error {
 		{"timeout", j.GetAttemptTimeout().AsDuration().String()},
 		{"retries", fmt.Sprintf("%d attempts, back-off %s to %s, factor %g, jitter %g", policy.GetMaxAttempts(),
 			policy.GetInitialBackoff().AsDuration(), policy.GetMaxBackoff().AsDuration(), policy.GetBackoffFactor(), policy.GetJitter())},
+	}
+	if codes := policy.GetNonRetryableCodes(); len(codes) > 0 {
+		rows = append(rows, []string{"not retried", strings.Join(codes, ", ")})
+	}
+	if policy.GetRetryWindow() != nil {
+		rows = append(rows, []string{"retry window", policy.GetRetryWindow().AsDuration().String()})
 	}
 	for _, warning := range j.GetWarnings() {
 		rows = append(rows, []string{"warning", warning})

@@ -57,6 +57,10 @@ func retrySpec(v *Violations, prefix string, m *carillonv1.RetryPolicy, p *job.R
 		p.Factor = m.GetBackoffFactor()
 		v.Check(prefix+"backoff_factor", Between(p.Factor, 1, job.MaxFactor))
 	}
+	if err := p.SetNonRetryable(m.GetNonRetryableCodes()); err != nil {
+		v.Add(prefix+"non_retryable_codes", ReasonInvalidField, err.Error())
+	}
+	durationSpec(v, prefix+"retry_window", m.GetRetryWindow(), time.Millisecond, &p.Window)
 	if m.Jitter != nil {
 		p.Jitter = m.GetJitter()
 		v.Check(prefix+"jitter", Between(p.Jitter, 0, 1))

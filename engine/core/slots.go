@@ -148,9 +148,26 @@ func (s *Shard) end(slot *slotState, e ending) {
 		s.die(slot)
 	case slot.job.endedAt != 0:
 		s.finish(slot, job.Cancelled) // its job was deleted: it isn't tried again
+	case !e.outcome.CountsAsFailure():
+		s.retry(slot, s.now)
 	default:
-		s.retry(slot, e)
+		s.retryAfterFailure(slot, e)
 	}
+}
+
+// retryAfterFailure makes a slot READY again after the policy's delay, unless the policy
+// doesn't allow that.
+func (s *Shard) retryAfterFailure(slot *slotState, e ending) {
+	policy, row := &slot.job.spec.retry, &slot.row
+	delay := e.retryAfter
+	if delay <= 0 {
+		delay = policy.Delay(row.Failures, s.cfg.Random())
+	}
+	if at := s.now.Add(delay); policy.Allows(e.code, row.CreatedAt, at) {
+		s.retry(slot, at)
+		return
+	}
+	s.die(slot)
 }
 
 // finish makes a slot final.
@@ -168,20 +185,12 @@ func (s *Shard) die(slot *slotState) {
 	s.note(store.EventDeadLetter, slot.row.Key.UID, slot.row.Key.FireTime, slot.row.ErrorText)
 }
 
-// retry makes a slot READY again: at once where no failure is counted, else after
-// the policy's delay.
-func (s *Shard) retry(slot *slotState, e ending) {
+// retry makes a slot READY again, to be tried from an instant on.
+func (s *Shard) retry(slot *slotState, at job.Instant) {
 	row := &slot.row
 	s.setState(slot, job.Ready)
 	slot.ended = append(slot.ended, row.NewestAttempt())
-	row.FinishedAt, row.Deadline, row.NotBefore = 0, 0, s.now
-	if row.Outcome.CountsAsFailure() {
-		delay := e.retryAfter
-		if delay <= 0 {
-			delay = slot.job.spec.retry.Delay(row.Failures, s.cfg.Random())
-		}
-		row.NotBefore = s.now.Add(delay)
-	}
+	row.FinishedAt, row.Deadline, row.NotBefore = 0, 0, at
 	s.markDirty(slot)
 	s.enqueue(slot)
 }

@@ -313,7 +313,7 @@ func (x *IntervalSchedule) GetAnchor() *timestamppb.Timestamp {
 // How failed attempts are repeated. The delay before attempt n + 1 is
 // min(max_backoff, initial_backoff * backoff_factor^(failures - 1)), jittered.
 // What is not set is decided by the server and shown in every response. Fields
-// 6 to 15 are kept for the retry window and non-retryable codes.
+// 8 to 15 are kept for later.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many attempts may fail before the slot becomes a dead letter: 1 to
@@ -328,7 +328,13 @@ type RetryPolicy struct {
 	BackoffFactor *float64 `protobuf:"fixed64,4,opt,name=backoff_factor,json=backoffFactor,proto3,oneof" json:"backoff_factor,omitempty"`
 	// The random share of the delay, 0 to 1: a delay d becomes a value between
 	// (1 - jitter) * d and d. Default 0.2.
-	Jitter        *float64 `protobuf:"fixed64,5,opt,name=jitter,proto3,oneof" json:"jitter,omitempty"`
+	Jitter *float64 `protobuf:"fixed64,5,opt,name=jitter,proto3,oneof" json:"jitter,omitempty"`
+	// Error codes of handlers that are not tried again: the slot becomes a dead letter at
+	// once. At most 32, of 1 to 128 letters, digits, '.', '_' or '-'.
+	NonRetryableCodes []string `protobuf:"bytes,6,rep,name=non_retryable_codes,json=nonRetryableCodes,proto3" json:"non_retryable_codes,omitempty"`
+	// No attempt but the first begins later than this after the slot was made: 1 ms to 365
+	// days. The slot becomes a dead letter instead. Default: without a limit.
+	RetryWindow   *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_window,json=retryWindow,proto3" json:"retry_window,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -398,6 +404,20 @@ func (x *RetryPolicy) GetJitter() float64 {
 	return 0
 }
 
+func (x *RetryPolicy) GetNonRetryableCodes() []string {
+	if x != nil {
+		return x.NonRetryableCodes
+	}
+	return nil
+}
+
+func (x *RetryPolicy) GetRetryWindow() *durationpb.Duration {
+	if x != nil {
+		return x.RetryWindow
+	}
+	return nil
+}
+
 var File_carillon_v1_schedule_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_schedule_proto_rawDesc = "" +
@@ -421,14 +441,16 @@ const file_carillon_v1_schedule_proto_rawDesc = "" +
 	"\x11ImmediateSchedule\"|\n" +
 	"\x10IntervalSchedule\x124\n" +
 	"\x05every\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\x03\xe0A\x02R\x05every\x122\n" +
-	"\x06anchor\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06anchor\"\xad\x02\n" +
+	"\x06anchor\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06anchor\"\x9b\x03\n" +
 	"\vRetryPolicy\x12&\n" +
 	"\fmax_attempts\x18\x01 \x01(\x05H\x00R\vmaxAttempts\x88\x01\x01\x12B\n" +
 	"\x0finitial_backoff\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x0einitialBackoff\x12:\n" +
 	"\vmax_backoff\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"maxBackoff\x12*\n" +
 	"\x0ebackoff_factor\x18\x04 \x01(\x01H\x01R\rbackoffFactor\x88\x01\x01\x12\x1b\n" +
-	"\x06jitter\x18\x05 \x01(\x01H\x02R\x06jitter\x88\x01\x01B\x0f\n" +
+	"\x06jitter\x18\x05 \x01(\x01H\x02R\x06jitter\x88\x01\x01\x12.\n" +
+	"\x13non_retryable_codes\x18\x06 \x03(\tR\x11nonRetryableCodes\x12<\n" +
+	"\fretry_window\x18\a \x01(\v2\x19.google.protobuf.DurationR\vretryWindowB\x0f\n" +
 	"\r_max_attemptsB\x11\n" +
 	"\x0f_backoff_factorB\t\n" +
 	"\a_jitterB\xb2\x01\n" +
@@ -467,11 +489,12 @@ var file_carillon_v1_schedule_proto_depIdxs = []int32{
 	4,  // 8: carillon.v1.IntervalSchedule.anchor:type_name -> google.protobuf.Timestamp
 	5,  // 9: carillon.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
 	5,  // 10: carillon.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	5,  // 11: carillon.v1.RetryPolicy.retry_window:type_name -> google.protobuf.Duration
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_schedule_proto_init() }
