@@ -146,7 +146,7 @@ func TestDefaultsAreShown(t *testing.T) {
 	}
 	must(t, json.Unmarshal([]byte(answer), &j))
 	policy := fmt.Sprint(j.RetryPolicy)
-	if j.AttemptTimeout != "600s" || policy != "map[backoffFactor:2 initialBackoff:1s jitter:0.2 maxAttempts:5 maxBackoff:300s]" ||
+	if j.AttemptTimeout != "600s" || policy != "map[backoffFactor:2 initialBackoff:1s jitter:0.2 maxAttempts:5 maxBackoff:300s nonRetryableCodes:[] retryWindow:<nil>]" ||
 		j.NextFireTime == "" || j.State != "JOB_STATE_ACTIVE" || len(j.Warnings) != 1 || j.EndTime != nil {
 		t.Errorf("answered %s", answer)
 	}

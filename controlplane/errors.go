@@ -35,6 +35,7 @@ const (
 	reasonRequestReused     = "REQUEST_ID_REUSED"
 	reasonJobEnded          = "JOB_ENDED"
 	reasonSlotFinal         = "SLOT_FINAL"
+	reasonSlotNotDead       = "SLOT_NOT_DEAD"
 	reasonShardUnowned      = "SHARD_UNOWNED"
 	reasonStoreUnavailable  = "STORE_UNAVAILABLE"
 	reasonStopping          = "NODE_STOPPING"
@@ -117,6 +118,10 @@ func (s *Server) toStatus(ctx context.Context, op string, err error) error {
 		return fail(codes.NotFound, reasonNotFound, op+": not found")
 	case errors.Is(err, core.ErrRequestReused):
 		return fail(codes.AlreadyExists, reasonRequestReused, op+": "+core.ErrRequestReused.Error())
+	case errors.Is(err, core.ErrNotDead):
+		return fail(codes.FailedPrecondition, reasonSlotNotDead, op+": "+core.ErrNotDead.Error())
+	case errors.Is(err, core.ErrJobEnded):
+		return fail(codes.FailedPrecondition, reasonJobEnded, op+": "+core.ErrJobEnded.Error())
 	case errors.Is(err, engine.ErrStopping):
 		return retriable(reasonStopping, op+": this node is stopping")
 	case errors.Is(err, engine.ErrNotOwned):

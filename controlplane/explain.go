@@ -195,8 +195,10 @@ func (e *explainer) ended() {
 	case job.Succeeded:
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_SUCCEEDED, "", "attempt %d succeeded at %s", e.slot.Attempt, e.slot.FinishedAt)
 	case job.Dead:
-		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_DEAD_LETTERED, "Repair the cause, then run the job again.",
+		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_DEAD_LETTERED, "Repair the cause, then redrive the slot; or discard it.",
 			"%d of %d attempts failed; the last: %s", e.slot.Failures, e.job.Retry.MaxAttempts, e.slot.ErrorText)
+	case job.Discarded:
+		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_DISCARDED, "", "it was given up at %s; %s", e.slot.FinishedAt, e.slot.ErrorText)
 	case job.Skipped:
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_EXCLUDED_BY_CALENDAR, "Run the job by hand if it must run that day.", "it was not run: %s", e.slot.ErrorText)
 	default:

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -285,6 +286,50 @@ func (s slotService) CancelSlot(ctx context.Context, req *carillonv1.CancelSlotR
 	}
 	found.Slot = *slot
 	return &carillonv1.CancelSlotResponse{Slot: slotMessage(&found, nil)}, nil
+}
+
+// RedriveSlot implements SlotService.
+func (s slotService) RedriveSlot(ctx context.Context, req *carillonv1.RedriveSlotRequest) (*carillonv1.RedriveSlotResponse, error) {
+	reason := cmp.Or(req.GetReason(), "redriven by a user")
+	slot, err := s.onDead(ctx, "redrive slot", req.GetName(), reason, s.node.Redrive, job.Ready, job.Running)
+	if err != nil {
+		return nil, err
+	}
+	return &carillonv1.RedriveSlotResponse{Slot: slot}, nil
+}
+
+// DiscardSlot implements SlotService.
+func (s slotService) DiscardSlot(ctx context.Context, req *carillonv1.DiscardSlotRequest) (*carillonv1.DiscardSlotResponse, error) {
+	if req.GetReason() == "" {
+		return nil, invalid("reason", reasonInvalidField, "is required")
+	}
+	slot, err := s.onDead(ctx, "discard slot", req.GetName(), req.GetReason(), s.node.Discard, job.Discarded)
+	if err != nil {
+		return nil, err
+	}
+	return &carillonv1.DiscardSlotResponse{Slot: slot}, nil
+}
+
+// onDead does something with a dead slot, which then must be in one of some states.
+func (s slotService) onDead(ctx context.Context, op, name, reason string, do func(context.Context, store.SlotOf, string) (*job.Slot, error), becomes ...job.State) (*carillonv1.Slot, error) {
+	if err := checkReason(reason); err != nil {
+		return nil, invalid("reason", reasonInvalidField, err.Error())
+	}
+	found, err := s.namedSlot(ctx, "name", name)
+	if err != nil {
+		return nil, err
+	}
+	state := found.Slot.State
+	if state == job.Dead {
+		slot, err := do(ctx, found, reason)
+		if err != nil {
+			return nil, s.toStatus(ctx, op, err)
+		}
+		if found.Slot, state = *slot, slot.State; slices.Contains(becomes, state) {
+			return slotMessage(&found, nil), nil
+		}
+	}
+	return nil, fail(codes.FailedPrecondition, reasonSlotNotDead, name+" is "+state.String()+", not DEAD", "state", state.String())
 }
 
 // allJobs reads namespaces/{namespace}/jobs/-.

@@ -121,6 +121,22 @@ func (n *Node) Cancel(ctx context.Context, found store.SlotOf, reason string) (*
 	return r.Slot, err
 }
 
+// Redrive lets a dead slot be tried again and returns it as it is then.
+func (n *Node) Redrive(ctx context.Context, found store.SlotOf, reason string) (*job.Slot, error) {
+	r, err := n.call(ctx, found.Job.Shard, func(tag uint64) core.Event {
+		return core.RedriveSlot{Tag: tag, Found: found, Reason: reason}
+	})
+	return r.Slot, err
+}
+
+// Discard gives a dead slot up and returns it as it is then.
+func (n *Node) Discard(ctx context.Context, found store.SlotOf, reason string) (*job.Slot, error) {
+	r, err := n.call(ctx, found.Job.Shard, func(tag uint64) core.Event {
+		return core.DiscardSlot{Tag: tag, Found: found, Reason: reason}
+	})
+	return r.Slot, err
+}
+
 // View is what a node knows beyond the database.
 type View struct {
 	Owned   bool // the shard is live here

@@ -318,6 +318,8 @@ const (
 	EventJobQuarantined  EventKind = "job_quarantined"
 	EventJobDeleted      EventKind = "job_deleted"
 	EventSlotCancelled   EventKind = "slot_cancelled"
+	EventSlotRedriven    EventKind = "slot_redriven"
+	EventSlotDiscarded   EventKind = "slot_discarded"
 	EventAttemptLost     EventKind = "attempt_lost"
 	EventDocumentChanged EventKind = "document_changed"
 )

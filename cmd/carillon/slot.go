@@ -25,7 +25,8 @@ func instantID(s string) string {
 }
 
 func newSlot(c *client) *cobra.Command {
-	return newGroup("slot", "Read and cancel slots", newSlotList(c), newSlotGet(c), newSlotAttempts(c), newSlotCancel(c))
+	return newGroup("slot", "Read slots, cancel them, and settle dead letters", newSlotList(c), newSlotGet(c), newSlotAttempts(c), newSlotCancel(c),
+		newSlotRedrive(c), newSlotDiscard(c))
 }
 
 // oneSlot checks that a command is given one slot.
@@ -125,22 +126,44 @@ func newSlotAttempts(c *client) *cobra.Command {
 	}
 }
 
-func newSlotCancel(c *client) *cobra.Command {
+// onSlot builds a command that does something with one slot, for a reason.
+func onSlot(c *client, use, about string, do func(ctx context.Context, s carillonv1.SlotServiceClient, name, reason string) (*carillonv1.Slot, error)) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "cancel JOB/TIME", Short: "Cancel a slot", Args: oneSlot,
+		Use: use, Short: about, Args: oneSlot,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.call(cmd.Context(), func(ctx context.Context, conn *grpc.ClientConn) error {
-				resp, err := carillonv1.NewSlotServiceClient(conn).CancelSlot(ctx, &carillonv1.CancelSlotRequest{Name: c.slotName(args[0]), Reason: reason})
+				slot, err := do(ctx, carillonv1.NewSlotServiceClient(conn), c.slotName(args[0]), reason)
 				if err != nil {
 					return err
 				}
-				return c.printSlot(cmd.OutOrStdout(), resp.GetSlot())
+				return c.printSlot(cmd.OutOrStdout(), slot)
 			})
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&reason, "reason", "", "who and why, for the record")
 	return cmd
+}
+
+func newSlotCancel(c *client) *cobra.Command {
+	return onSlot(c, "cancel JOB/TIME", "Cancel a slot", func(ctx context.Context, s carillonv1.SlotServiceClient, name, reason string) (*carillonv1.Slot, error) {
+		resp, err := s.CancelSlot(ctx, &carillonv1.CancelSlotRequest{Name: name, Reason: reason})
+		return resp.GetSlot(), err
+	})
+}
+
+func newSlotRedrive(c *client) *cobra.Command {
+	return onSlot(c, "redrive JOB/TIME", "Let a dead slot be tried again", func(ctx context.Context, s carillonv1.SlotServiceClient, name, reason string) (*carillonv1.Slot, error) {
+		resp, err := s.RedriveSlot(ctx, &carillonv1.RedriveSlotRequest{Name: name, Reason: reason})
+		return resp.GetSlot(), err
+	})
+}
+
+func newSlotDiscard(c *client) *cobra.Command {
+	return onSlot(c, "discard JOB/TIME", "Give a dead slot up", func(ctx context.Context, s carillonv1.SlotServiceClient, name, reason string) (*carillonv1.Slot, error) {
+		resp, err := s.DiscardSlot(ctx, &carillonv1.DiscardSlotRequest{Name: name, Reason: reason})
+		return resp.GetSlot(), err
+	})
 }
 
 func newHandler(c *client) *cobra.Command {

@@ -206,7 +206,7 @@ func (s *Shard) writeTriggers(b *Batch) {
 	for _, t := range s.pending.triggers {
 		j, err := s.addJob(&t.event.Job)
 		if err == nil && (j.endedAt != 0 || j.aside) {
-			err = fmt.Errorf("job %s fires no more", j.name)
+			err = fmt.Errorf("job %s: %w", j.name, ErrJobEnded)
 		}
 		if err != nil {
 			b.after = append(b.after, Reply{Tag: t.event.Tag, Err: err})
@@ -292,8 +292,7 @@ func (e CancelSlot) apply(s *Shard) {
 	} else {
 		s.markDirty(slot) // how it ended may not be written yet: the answer follows the write
 	}
-	row := slot.row
-	slot.messages = append(slot.messages, Reply{Tag: e.Tag, Slot: &row})
+	s.answerWith(slot, e.Tag)
 }
 
 // InboxHint says that the shard's inbox isn't empty.

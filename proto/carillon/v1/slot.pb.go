@@ -272,6 +272,8 @@ const (
 	ReasonCode_REASON_CODE_STORE_UNAVAILABLE ReasonCode = 14
 	// A calendar of the job excludes it.
 	ReasonCode_REASON_CODE_EXCLUDED_BY_CALENDAR ReasonCode = 15
+	// It was a dead letter and was given up.
+	ReasonCode_REASON_CODE_DISCARDED ReasonCode = 16
 )
 
 // Enum value maps for ReasonCode.
@@ -293,6 +295,7 @@ var (
 		13: "REASON_CODE_JOB_ENDED",
 		14: "REASON_CODE_STORE_UNAVAILABLE",
 		15: "REASON_CODE_EXCLUDED_BY_CALENDAR",
+		16: "REASON_CODE_DISCARDED",
 	}
 	ReasonCode_value = map[string]int32{
 		"REASON_CODE_UNSPECIFIED":           0,
@@ -311,6 +314,7 @@ var (
 		"REASON_CODE_JOB_ENDED":             13,
 		"REASON_CODE_STORE_UNAVAILABLE":     14,
 		"REASON_CODE_EXCLUDED_BY_CALENDAR":  15,
+		"REASON_CODE_DISCARDED":             16,
 	}
 )
 
@@ -1232,6 +1236,208 @@ func (x *CancelSlotResponse) GetSlot() *Slot {
 	return nil
 }
 
+// The request of RedriveSlot.
+type RedriveSlotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name, namespaces/{namespace}/jobs/{job or uid}/slots/{fire time}.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Who asks for it and why, for the record: at most 1,024 bytes.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveSlotRequest) Reset() {
+	*x = RedriveSlotRequest{}
+	mi := &file_carillon_v1_slot_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveSlotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveSlotRequest) ProtoMessage() {}
+
+func (x *RedriveSlotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_slot_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveSlotRequest.ProtoReflect.Descriptor instead.
+func (*RedriveSlotRequest) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_slot_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RedriveSlotRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RedriveSlotRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// The response of RedriveSlot.
+type RedriveSlotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The slot as it is now.
+	Slot          *Slot `protobuf:"bytes,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveSlotResponse) Reset() {
+	*x = RedriveSlotResponse{}
+	mi := &file_carillon_v1_slot_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveSlotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveSlotResponse) ProtoMessage() {}
+
+func (x *RedriveSlotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_slot_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveSlotResponse.ProtoReflect.Descriptor instead.
+func (*RedriveSlotResponse) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_slot_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RedriveSlotResponse) GetSlot() *Slot {
+	if x != nil {
+		return x.Slot
+	}
+	return nil
+}
+
+// The request of DiscardSlot.
+type DiscardSlotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name, namespaces/{namespace}/jobs/{job or uid}/slots/{fire time}.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Who asks for it and why, for the record: at most 1,024 bytes.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscardSlotRequest) Reset() {
+	*x = DiscardSlotRequest{}
+	mi := &file_carillon_v1_slot_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscardSlotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscardSlotRequest) ProtoMessage() {}
+
+func (x *DiscardSlotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_slot_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscardSlotRequest.ProtoReflect.Descriptor instead.
+func (*DiscardSlotRequest) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_slot_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DiscardSlotRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DiscardSlotRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// The response of DiscardSlot.
+type DiscardSlotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The slot as it is now.
+	Slot          *Slot `protobuf:"bytes,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscardSlotResponse) Reset() {
+	*x = DiscardSlotResponse{}
+	mi := &file_carillon_v1_slot_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscardSlotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscardSlotResponse) ProtoMessage() {}
+
+func (x *DiscardSlotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_slot_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscardSlotResponse.ProtoReflect.Descriptor instead.
+func (*DiscardSlotResponse) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_slot_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DiscardSlotResponse) GetSlot() *Slot {
+	if x != nil {
+		return x.Slot
+	}
+	return nil
+}
+
 // The request of ExplainSlot.
 type ExplainSlotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1245,7 +1451,7 @@ type ExplainSlotRequest struct {
 
 func (x *ExplainSlotRequest) Reset() {
 	*x = ExplainSlotRequest{}
-	mi := &file_carillon_v1_slot_proto_msgTypes[11]
+	mi := &file_carillon_v1_slot_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1463,7 @@ func (x *ExplainSlotRequest) String() string {
 func (*ExplainSlotRequest) ProtoMessage() {}
 
 func (x *ExplainSlotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_slot_proto_msgTypes[11]
+	mi := &file_carillon_v1_slot_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1476,7 @@ func (x *ExplainSlotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainSlotRequest.ProtoReflect.Descriptor instead.
 func (*ExplainSlotRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_slot_proto_rawDescGZIP(), []int{11}
+	return file_carillon_v1_slot_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExplainSlotRequest) GetName() string {
@@ -1293,7 +1499,7 @@ type ExplainSlotResponse struct {
 
 func (x *ExplainSlotResponse) Reset() {
 	*x = ExplainSlotResponse{}
-	mi := &file_carillon_v1_slot_proto_msgTypes[12]
+	mi := &file_carillon_v1_slot_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1511,7 @@ func (x *ExplainSlotResponse) String() string {
 func (*ExplainSlotResponse) ProtoMessage() {}
 
 func (x *ExplainSlotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_slot_proto_msgTypes[12]
+	mi := &file_carillon_v1_slot_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1524,7 @@ func (x *ExplainSlotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainSlotResponse.ProtoReflect.Descriptor instead.
 func (*ExplainSlotResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_slot_proto_rawDescGZIP(), []int{12}
+	return file_carillon_v1_slot_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExplainSlotResponse) GetSlot() *Slot {
@@ -1350,7 +1556,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_carillon_v1_slot_proto_msgTypes[13]
+	mi := &file_carillon_v1_slot_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1568,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_slot_proto_msgTypes[13]
+	mi := &file_carillon_v1_slot_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1581,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_slot_proto_rawDescGZIP(), []int{13}
+	return file_carillon_v1_slot_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Reason) GetCode() ReasonCode {
@@ -1481,6 +1687,16 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\";\n" +
 	"\x12CancelSlotResponse\x12%\n" +
+	"\x04slot\x18\x01 \x01(\v2\x11.carillon.v1.SlotR\x04slot\"E\n" +
+	"\x12RedriveSlotRequest\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"<\n" +
+	"\x13RedriveSlotResponse\x12%\n" +
+	"\x04slot\x18\x01 \x01(\v2\x11.carillon.v1.SlotR\x04slot\"J\n" +
+	"\x12DiscardSlotRequest\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x1b\n" +
+	"\x06reason\x18\x02 \x01(\tB\x03\xe0A\x02R\x06reason\"<\n" +
+	"\x13DiscardSlotResponse\x12%\n" +
 	"\x04slot\x18\x01 \x01(\v2\x11.carillon.v1.SlotR\x04slot\"-\n" +
 	"\x12ExplainSlotRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"k\n" +
@@ -1515,7 +1731,7 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\x1aATTEMPT_OUTCOME_LEASE_LOST\x10\x04\x12\x1c\n" +
 	"\x18ATTEMPT_OUTCOME_RELEASED\x10\x05\x12\x1d\n" +
 	"\x19ATTEMPT_OUTCOME_CANCELLED\x10\x06\x12\x1d\n" +
-	"\x19ATTEMPT_OUTCOME_UNCLAIMED\x10\a*\xfc\x03\n" +
+	"\x19ATTEMPT_OUTCOME_UNCLAIMED\x10\a*\x97\x04\n" +
 	"\n" +
 	"ReasonCode\x12\x1b\n" +
 	"\x17REASON_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -1534,13 +1750,16 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\x1bREASON_CODE_JOB_QUARANTINED\x10\f\x12\x19\n" +
 	"\x15REASON_CODE_JOB_ENDED\x10\r\x12!\n" +
 	"\x1dREASON_CODE_STORE_UNAVAILABLE\x10\x0e\x12$\n" +
-	" REASON_CODE_EXCLUDED_BY_CALENDAR\x10\x0f2\xb1\x05\n" +
+	" REASON_CODE_EXCLUDED_BY_CALENDAR\x10\x0f\x12\x19\n" +
+	"\x15REASON_CODE_DISCARDED\x10\x102\xd9\a\n" +
 	"\vSlotService\x12z\n" +
 	"\aGetSlot\x12\x1b.carillon.v1.GetSlotRequest\x1a\x1c.carillon.v1.GetSlotResponse\"4\x82\xd3\xe4\x93\x02.b\x04slot\x12&/v1/{name=namespaces/*/jobs/*/slots/*}\x12z\n" +
 	"\tListSlots\x12\x1d.carillon.v1.ListSlotsRequest\x1a\x1e.carillon.v1.ListSlotsResponse\".\x82\xd3\xe4\x93\x02(\x12&/v1/{parent=namespaces/*/jobs/*}/slots\x12\x8e\x01\n" +
 	"\fListAttempts\x12 .carillon.v1.ListAttemptsRequest\x1a!.carillon.v1.ListAttemptsResponse\"9\x82\xd3\xe4\x93\x023\x121/v1/{parent=namespaces/*/jobs/*/slots/*}/attempts\x12\x8d\x01\n" +
 	"\n" +
-	"CancelSlot\x12\x1e.carillon.v1.CancelSlotRequest\x1a\x1f.carillon.v1.CancelSlotResponse\">\x82\xd3\xe4\x93\x028:\x01*b\x04slot\"-/v1/{name=namespaces/*/jobs/*/slots/*}:cancel\x12\x88\x01\n" +
+	"CancelSlot\x12\x1e.carillon.v1.CancelSlotRequest\x1a\x1f.carillon.v1.CancelSlotResponse\">\x82\xd3\xe4\x93\x028:\x01*b\x04slot\"-/v1/{name=namespaces/*/jobs/*/slots/*}:cancel\x12\x91\x01\n" +
+	"\vRedriveSlot\x12\x1f.carillon.v1.RedriveSlotRequest\x1a .carillon.v1.RedriveSlotResponse\"?\x82\xd3\xe4\x93\x029:\x01*b\x04slot\"./v1/{name=namespaces/*/jobs/*/slots/*}:redrive\x12\x91\x01\n" +
+	"\vDiscardSlot\x12\x1f.carillon.v1.DiscardSlotRequest\x1a .carillon.v1.DiscardSlotResponse\"?\x82\xd3\xe4\x93\x029:\x01*b\x04slot\"./v1/{name=namespaces/*/jobs/*/slots/*}:discard\x12\x88\x01\n" +
 	"\vExplainSlot\x12\x1f.carillon.v1.ExplainSlotRequest\x1a .carillon.v1.ExplainSlotResponse\"6\x82\xd3\xe4\x93\x020\x12./v1/{name=namespaces/*/jobs/*/slots/*}:explainB\xae\x01\n" +
 	"\x0fcom.carillon.v1B\tSlotProtoP\x01ZCgithub.com/carillon-scheduler/carillon/proto/carillon/v1;carillonv1\xa2\x02\x03CXX\xaa\x02\vCarillon.V1\xca\x02\vCarillon\\V1\xe2\x02\x17Carillon\\V1\\GPBMetadata\xea\x02\fCarillon::V1b\x06proto3"
 
@@ -1557,7 +1776,7 @@ func file_carillon_v1_slot_proto_rawDescGZIP() []byte {
 }
 
 var file_carillon_v1_slot_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_carillon_v1_slot_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_carillon_v1_slot_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_carillon_v1_slot_proto_goTypes = []any{
 	(SlotState)(0),                // 0: carillon.v1.SlotState
 	(SlotTrigger)(0),              // 1: carillon.v1.SlotTrigger
@@ -1574,55 +1793,65 @@ var file_carillon_v1_slot_proto_goTypes = []any{
 	(*ListAttemptsResponse)(nil),  // 12: carillon.v1.ListAttemptsResponse
 	(*CancelSlotRequest)(nil),     // 13: carillon.v1.CancelSlotRequest
 	(*CancelSlotResponse)(nil),    // 14: carillon.v1.CancelSlotResponse
-	(*ExplainSlotRequest)(nil),    // 15: carillon.v1.ExplainSlotRequest
-	(*ExplainSlotResponse)(nil),   // 16: carillon.v1.ExplainSlotResponse
-	(*Reason)(nil),                // 17: carillon.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*Json)(nil),                  // 20: carillon.v1.Json
+	(*RedriveSlotRequest)(nil),    // 15: carillon.v1.RedriveSlotRequest
+	(*RedriveSlotResponse)(nil),   // 16: carillon.v1.RedriveSlotResponse
+	(*DiscardSlotRequest)(nil),    // 17: carillon.v1.DiscardSlotRequest
+	(*DiscardSlotResponse)(nil),   // 18: carillon.v1.DiscardSlotResponse
+	(*ExplainSlotRequest)(nil),    // 19: carillon.v1.ExplainSlotRequest
+	(*ExplainSlotResponse)(nil),   // 20: carillon.v1.ExplainSlotResponse
+	(*Reason)(nil),                // 21: carillon.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
+	(*Json)(nil),                  // 24: carillon.v1.Json
 }
 var file_carillon_v1_slot_proto_depIdxs = []int32{
-	18, // 0: carillon.v1.Slot.fire_time:type_name -> google.protobuf.Timestamp
+	22, // 0: carillon.v1.Slot.fire_time:type_name -> google.protobuf.Timestamp
 	1,  // 1: carillon.v1.Slot.trigger:type_name -> carillon.v1.SlotTrigger
 	0,  // 2: carillon.v1.Slot.state:type_name -> carillon.v1.SlotState
-	18, // 3: carillon.v1.Slot.create_time:type_name -> google.protobuf.Timestamp
-	18, // 4: carillon.v1.Slot.claim_time:type_name -> google.protobuf.Timestamp
-	18, // 5: carillon.v1.Slot.start_time:type_name -> google.protobuf.Timestamp
-	18, // 6: carillon.v1.Slot.finish_time:type_name -> google.protobuf.Timestamp
-	18, // 7: carillon.v1.Slot.not_before:type_name -> google.protobuf.Timestamp
-	18, // 8: carillon.v1.Slot.deadline:type_name -> google.protobuf.Timestamp
-	19, // 9: carillon.v1.Slot.lateness:type_name -> google.protobuf.Duration
+	22, // 3: carillon.v1.Slot.create_time:type_name -> google.protobuf.Timestamp
+	22, // 4: carillon.v1.Slot.claim_time:type_name -> google.protobuf.Timestamp
+	22, // 5: carillon.v1.Slot.start_time:type_name -> google.protobuf.Timestamp
+	22, // 6: carillon.v1.Slot.finish_time:type_name -> google.protobuf.Timestamp
+	22, // 7: carillon.v1.Slot.not_before:type_name -> google.protobuf.Timestamp
+	22, // 8: carillon.v1.Slot.deadline:type_name -> google.protobuf.Timestamp
+	23, // 9: carillon.v1.Slot.lateness:type_name -> google.protobuf.Duration
 	2,  // 10: carillon.v1.Slot.outcome:type_name -> carillon.v1.AttemptOutcome
-	20, // 11: carillon.v1.Slot.result:type_name -> carillon.v1.Json
+	24, // 11: carillon.v1.Slot.result:type_name -> carillon.v1.Json
 	6,  // 12: carillon.v1.Slot.progress:type_name -> carillon.v1.Progress
-	18, // 13: carillon.v1.Slot.lease_end_time:type_name -> google.protobuf.Timestamp
-	18, // 14: carillon.v1.Attempt.claim_time:type_name -> google.protobuf.Timestamp
-	18, // 15: carillon.v1.Attempt.start_time:type_name -> google.protobuf.Timestamp
-	18, // 16: carillon.v1.Attempt.end_time:type_name -> google.protobuf.Timestamp
+	22, // 13: carillon.v1.Slot.lease_end_time:type_name -> google.protobuf.Timestamp
+	22, // 14: carillon.v1.Attempt.claim_time:type_name -> google.protobuf.Timestamp
+	22, // 15: carillon.v1.Attempt.start_time:type_name -> google.protobuf.Timestamp
+	22, // 16: carillon.v1.Attempt.end_time:type_name -> google.protobuf.Timestamp
 	2,  // 17: carillon.v1.Attempt.outcome:type_name -> carillon.v1.AttemptOutcome
 	4,  // 18: carillon.v1.GetSlotResponse.slot:type_name -> carillon.v1.Slot
 	0,  // 19: carillon.v1.ListSlotsRequest.states:type_name -> carillon.v1.SlotState
 	4,  // 20: carillon.v1.ListSlotsResponse.slots:type_name -> carillon.v1.Slot
 	5,  // 21: carillon.v1.ListAttemptsResponse.attempts:type_name -> carillon.v1.Attempt
 	4,  // 22: carillon.v1.CancelSlotResponse.slot:type_name -> carillon.v1.Slot
-	4,  // 23: carillon.v1.ExplainSlotResponse.slot:type_name -> carillon.v1.Slot
-	17, // 24: carillon.v1.ExplainSlotResponse.reasons:type_name -> carillon.v1.Reason
-	3,  // 25: carillon.v1.Reason.code:type_name -> carillon.v1.ReasonCode
-	7,  // 26: carillon.v1.SlotService.GetSlot:input_type -> carillon.v1.GetSlotRequest
-	9,  // 27: carillon.v1.SlotService.ListSlots:input_type -> carillon.v1.ListSlotsRequest
-	11, // 28: carillon.v1.SlotService.ListAttempts:input_type -> carillon.v1.ListAttemptsRequest
-	13, // 29: carillon.v1.SlotService.CancelSlot:input_type -> carillon.v1.CancelSlotRequest
-	15, // 30: carillon.v1.SlotService.ExplainSlot:input_type -> carillon.v1.ExplainSlotRequest
-	8,  // 31: carillon.v1.SlotService.GetSlot:output_type -> carillon.v1.GetSlotResponse
-	10, // 32: carillon.v1.SlotService.ListSlots:output_type -> carillon.v1.ListSlotsResponse
-	12, // 33: carillon.v1.SlotService.ListAttempts:output_type -> carillon.v1.ListAttemptsResponse
-	14, // 34: carillon.v1.SlotService.CancelSlot:output_type -> carillon.v1.CancelSlotResponse
-	16, // 35: carillon.v1.SlotService.ExplainSlot:output_type -> carillon.v1.ExplainSlotResponse
-	31, // [31:36] is the sub-list for method output_type
-	26, // [26:31] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	4,  // 23: carillon.v1.RedriveSlotResponse.slot:type_name -> carillon.v1.Slot
+	4,  // 24: carillon.v1.DiscardSlotResponse.slot:type_name -> carillon.v1.Slot
+	4,  // 25: carillon.v1.ExplainSlotResponse.slot:type_name -> carillon.v1.Slot
+	21, // 26: carillon.v1.ExplainSlotResponse.reasons:type_name -> carillon.v1.Reason
+	3,  // 27: carillon.v1.Reason.code:type_name -> carillon.v1.ReasonCode
+	7,  // 28: carillon.v1.SlotService.GetSlot:input_type -> carillon.v1.GetSlotRequest
+	9,  // 29: carillon.v1.SlotService.ListSlots:input_type -> carillon.v1.ListSlotsRequest
+	11, // 30: carillon.v1.SlotService.ListAttempts:input_type -> carillon.v1.ListAttemptsRequest
+	13, // 31: carillon.v1.SlotService.CancelSlot:input_type -> carillon.v1.CancelSlotRequest
+	15, // 32: carillon.v1.SlotService.RedriveSlot:input_type -> carillon.v1.RedriveSlotRequest
+	17, // 33: carillon.v1.SlotService.DiscardSlot:input_type -> carillon.v1.DiscardSlotRequest
+	19, // 34: carillon.v1.SlotService.ExplainSlot:input_type -> carillon.v1.ExplainSlotRequest
+	8,  // 35: carillon.v1.SlotService.GetSlot:output_type -> carillon.v1.GetSlotResponse
+	10, // 36: carillon.v1.SlotService.ListSlots:output_type -> carillon.v1.ListSlotsResponse
+	12, // 37: carillon.v1.SlotService.ListAttempts:output_type -> carillon.v1.ListAttemptsResponse
+	14, // 38: carillon.v1.SlotService.CancelSlot:output_type -> carillon.v1.CancelSlotResponse
+	16, // 39: carillon.v1.SlotService.RedriveSlot:output_type -> carillon.v1.RedriveSlotResponse
+	18, // 40: carillon.v1.SlotService.DiscardSlot:output_type -> carillon.v1.DiscardSlotResponse
+	20, // 41: carillon.v1.SlotService.ExplainSlot:output_type -> carillon.v1.ExplainSlotResponse
+	35, // [35:42] is the sub-list for method output_type
+	28, // [28:35] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_slot_proto_init() }
@@ -1637,7 +1866,7 @@ func file_carillon_v1_slot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_carillon_v1_slot_proto_rawDesc), len(file_carillon_v1_slot_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   14,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -225,6 +225,96 @@ func local_request_SlotService_CancelSlot_0(ctx context.Context, marshaler runti
 	return msg, metadata, err
 }
 
+func request_SlotService_RedriveSlot_0(ctx context.Context, marshaler runtime.Marshaler, client SlotServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq RedriveSlotRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["name"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "name")
+	}
+	protoReq.Name, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "name", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	msg, err := client.RedriveSlot(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_SlotService_RedriveSlot_0(ctx context.Context, marshaler runtime.Marshaler, server SlotServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq RedriveSlotRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["name"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "name")
+	}
+	protoReq.Name, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "name", err)
+	}
+	msg, err := server.RedriveSlot(ctx, &protoReq)
+	return msg, metadata, err
+}
+
+func request_SlotService_DiscardSlot_0(ctx context.Context, marshaler runtime.Marshaler, client SlotServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq DiscardSlotRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["name"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "name")
+	}
+	protoReq.Name, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "name", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	msg, err := client.DiscardSlot(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_SlotService_DiscardSlot_0(ctx context.Context, marshaler runtime.Marshaler, server SlotServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq DiscardSlotRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["name"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "name")
+	}
+	protoReq.Name, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "name", err)
+	}
+	msg, err := server.DiscardSlot(ctx, &protoReq)
+	return msg, metadata, err
+}
+
 func request_SlotService_ExplainSlot_0(ctx context.Context, marshaler runtime.Marshaler, client SlotServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq ExplainSlotRequest
@@ -349,6 +439,46 @@ func RegisterSlotServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux
 			return
 		}
 		forward_SlotService_CancelSlot_0(annotatedContext, mux, outboundMarshaler, w, req, response_SlotService_CancelSlot_0{resp.(*CancelSlotResponse)}, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_SlotService_RedriveSlot_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/carillon.v1.SlotService/RedriveSlot", runtime.WithHTTPPathPattern("/v1/{name=namespaces/*/jobs/*/slots/*}:redrive"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_SlotService_RedriveSlot_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_SlotService_RedriveSlot_0(annotatedContext, mux, outboundMarshaler, w, req, response_SlotService_RedriveSlot_0{resp.(*RedriveSlotResponse)}, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_SlotService_DiscardSlot_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/carillon.v1.SlotService/DiscardSlot", runtime.WithHTTPPathPattern("/v1/{name=namespaces/*/jobs/*/slots/*}:discard"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_SlotService_DiscardSlot_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_SlotService_DiscardSlot_0(annotatedContext, mux, outboundMarshaler, w, req, response_SlotService_DiscardSlot_0{resp.(*DiscardSlotResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_SlotService_ExplainSlot_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -478,6 +608,40 @@ func RegisterSlotServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux
 		}
 		forward_SlotService_CancelSlot_0(annotatedContext, mux, outboundMarshaler, w, req, response_SlotService_CancelSlot_0{resp.(*CancelSlotResponse)}, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodPost, pattern_SlotService_RedriveSlot_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/carillon.v1.SlotService/RedriveSlot", runtime.WithHTTPPathPattern("/v1/{name=namespaces/*/jobs/*/slots/*}:redrive"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_SlotService_RedriveSlot_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_SlotService_RedriveSlot_0(annotatedContext, mux, outboundMarshaler, w, req, response_SlotService_RedriveSlot_0{resp.(*RedriveSlotResponse)}, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_SlotService_DiscardSlot_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/carillon.v1.SlotService/DiscardSlot", runtime.WithHTTPPathPattern("/v1/{name=namespaces/*/jobs/*/slots/*}:discard"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_SlotService_DiscardSlot_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_SlotService_DiscardSlot_0(annotatedContext, mux, outboundMarshaler, w, req, response_SlotService_DiscardSlot_0{resp.(*DiscardSlotResponse)}, mux.GetForwardResponseOptions()...)
+	})
 	mux.Handle(http.MethodGet, pattern_SlotService_ExplainSlot_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -516,11 +680,31 @@ func (m response_SlotService_CancelSlot_0) XXX_ResponseBody() interface{} {
 	return response.Slot
 }
 
+type response_SlotService_RedriveSlot_0 struct {
+	*RedriveSlotResponse
+}
+
+func (m response_SlotService_RedriveSlot_0) XXX_ResponseBody() interface{} {
+	response := m.RedriveSlotResponse
+	return response.Slot
+}
+
+type response_SlotService_DiscardSlot_0 struct {
+	*DiscardSlotResponse
+}
+
+func (m response_SlotService_DiscardSlot_0) XXX_ResponseBody() interface{} {
+	response := m.DiscardSlotResponse
+	return response.Slot
+}
+
 var (
 	pattern_SlotService_GetSlot_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 2, 2, 1, 0, 2, 3, 1, 0, 4, 6, 5, 4}, []string{"v1", "namespaces", "jobs", "slots", "name"}, ""))
 	pattern_SlotService_ListSlots_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 2, 2, 1, 0, 4, 4, 5, 3, 2, 4}, []string{"v1", "namespaces", "jobs", "parent", "slots"}, ""))
 	pattern_SlotService_ListAttempts_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 2, 2, 1, 0, 2, 3, 1, 0, 4, 6, 5, 4, 2, 5}, []string{"v1", "namespaces", "jobs", "slots", "parent", "attempts"}, ""))
 	pattern_SlotService_CancelSlot_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 2, 2, 1, 0, 2, 3, 1, 0, 4, 6, 5, 4}, []string{"v1", "namespaces", "jobs", "slots", "name"}, "cancel"))
+	pattern_SlotService_RedriveSlot_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 2, 2, 1, 0, 2, 3, 1, 0, 4, 6, 5, 4}, []string{"v1", "namespaces", "jobs", "slots", "name"}, "redrive"))
+	pattern_SlotService_DiscardSlot_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 2, 2, 1, 0, 2, 3, 1, 0, 4, 6, 5, 4}, []string{"v1", "namespaces", "jobs", "slots", "name"}, "discard"))
 	pattern_SlotService_ExplainSlot_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 2, 2, 1, 0, 2, 3, 1, 0, 4, 6, 5, 4}, []string{"v1", "namespaces", "jobs", "slots", "name"}, "explain"))
 )
 
@@ -529,5 +713,7 @@ var (
 	forward_SlotService_ListSlots_0    = runtime.ForwardResponseMessage
 	forward_SlotService_ListAttempts_0 = runtime.ForwardResponseMessage
 	forward_SlotService_CancelSlot_0   = runtime.ForwardResponseMessage
+	forward_SlotService_RedriveSlot_0  = runtime.ForwardResponseMessage
+	forward_SlotService_DiscardSlot_0  = runtime.ForwardResponseMessage
 	forward_SlotService_ExplainSlot_0  = runtime.ForwardResponseMessage
 )

@@ -23,6 +23,8 @@ const (
 	SlotService_ListSlots_FullMethodName    = "/carillon.v1.SlotService/ListSlots"
 	SlotService_ListAttempts_FullMethodName = "/carillon.v1.SlotService/ListAttempts"
 	SlotService_CancelSlot_FullMethodName   = "/carillon.v1.SlotService/CancelSlot"
+	SlotService_RedriveSlot_FullMethodName  = "/carillon.v1.SlotService/RedriveSlot"
+	SlotService_DiscardSlot_FullMethodName  = "/carillon.v1.SlotService/DiscardSlot"
 	SlotService_ExplainSlot_FullMethodName  = "/carillon.v1.SlotService/ExplainSlot"
 )
 
@@ -42,6 +44,11 @@ type SlotServiceClient interface {
 	// Cancels a slot that is not final. A running handler's context ends; what it
 	// still reports is refused.
 	CancelSlot(ctx context.Context, in *CancelSlotRequest, opts ...grpc.CallOption) (*CancelSlotResponse, error)
+	// Lets a dead slot be tried again, with a new retry budget, as soon as a worker is
+	// free.
+	RedriveSlot(ctx context.Context, in *RedriveSlotRequest, opts ...grpc.CallOption) (*RedriveSlotResponse, error)
+	// Gives a dead slot up: it becomes DISCARDED.
+	DiscardSlot(ctx context.Context, in *DiscardSlotRequest, opts ...grpc.CallOption) (*DiscardSlotResponse, error)
 	// Tells why a slot is in the state that it is in, the deciding reason first.
 	// It also answers for a fire time that is not due yet.
 	ExplainSlot(ctx context.Context, in *ExplainSlotRequest, opts ...grpc.CallOption) (*ExplainSlotResponse, error)
@@ -95,6 +102,26 @@ func (c *slotServiceClient) CancelSlot(ctx context.Context, in *CancelSlotReques
 	return out, nil
 }
 
+func (c *slotServiceClient) RedriveSlot(ctx context.Context, in *RedriveSlotRequest, opts ...grpc.CallOption) (*RedriveSlotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RedriveSlotResponse)
+	err := c.cc.Invoke(ctx, SlotService_RedriveSlot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *slotServiceClient) DiscardSlot(ctx context.Context, in *DiscardSlotRequest, opts ...grpc.CallOption) (*DiscardSlotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DiscardSlotResponse)
+	err := c.cc.Invoke(ctx, SlotService_DiscardSlot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *slotServiceClient) ExplainSlot(ctx context.Context, in *ExplainSlotRequest, opts ...grpc.CallOption) (*ExplainSlotResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ExplainSlotResponse)
@@ -121,6 +148,11 @@ type SlotServiceServer interface {
 	// Cancels a slot that is not final. A running handler's context ends; what it
 	// still reports is refused.
 	CancelSlot(context.Context, *CancelSlotRequest) (*CancelSlotResponse, error)
+	// Lets a dead slot be tried again, with a new retry budget, as soon as a worker is
+	// free.
+	RedriveSlot(context.Context, *RedriveSlotRequest) (*RedriveSlotResponse, error)
+	// Gives a dead slot up: it becomes DISCARDED.
+	DiscardSlot(context.Context, *DiscardSlotRequest) (*DiscardSlotResponse, error)
 	// Tells why a slot is in the state that it is in, the deciding reason first.
 	// It also answers for a fire time that is not due yet.
 	ExplainSlot(context.Context, *ExplainSlotRequest) (*ExplainSlotResponse, error)
@@ -145,6 +177,12 @@ func (UnimplementedSlotServiceServer) ListAttempts(context.Context, *ListAttempt
 }
 func (UnimplementedSlotServiceServer) CancelSlot(context.Context, *CancelSlotRequest) (*CancelSlotResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelSlot not implemented")
+}
+func (UnimplementedSlotServiceServer) RedriveSlot(context.Context, *RedriveSlotRequest) (*RedriveSlotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RedriveSlot not implemented")
+}
+func (UnimplementedSlotServiceServer) DiscardSlot(context.Context, *DiscardSlotRequest) (*DiscardSlotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DiscardSlot not implemented")
 }
 func (UnimplementedSlotServiceServer) ExplainSlot(context.Context, *ExplainSlotRequest) (*ExplainSlotResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ExplainSlot not implemented")
@@ -242,6 +280,42 @@ func _SlotService_CancelSlot_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SlotService_RedriveSlot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RedriveSlotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SlotServiceServer).RedriveSlot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SlotService_RedriveSlot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SlotServiceServer).RedriveSlot(ctx, req.(*RedriveSlotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SlotService_DiscardSlot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DiscardSlotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SlotServiceServer).DiscardSlot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SlotService_DiscardSlot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SlotServiceServer).DiscardSlot(ctx, req.(*DiscardSlotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SlotService_ExplainSlot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainSlotRequest)
 	if err := dec(in); err != nil {
@@ -282,6 +356,14 @@ var SlotService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelSlot",
 			Handler:    _SlotService_CancelSlot_Handler,
+		},
+		{
+			MethodName: "RedriveSlot",
+			Handler:    _SlotService_RedriveSlot_Handler,
+		},
+		{
+			MethodName: "DiscardSlot",
+			Handler:    _SlotService_DiscardSlot_Handler,
 		},
 		{
 			MethodName: "ExplainSlot",
