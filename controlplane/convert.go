@@ -76,9 +76,10 @@ func describe(m *carillonv1.Job, j *job.Job, now job.Instant) (next job.Instant,
 		}
 		return 0, false
 	}
-	from := max(now, j.EffectiveFrom).Seconds()
+	after := max(now, j.EffectiveFrom)
+	from := after.Seconds()
 	m.ScheduleDescription = plan.Describe()
-	if run, ok := plan.NextRun(from, min(from+int64(job.Reach/time.Second), schedule.MaxSecond)); ok {
+	if run, ok := plan.NextRun(from, j.Schedule.Horizon(after)); ok {
 		m.Warnings = plan.Warnings(from, run)
 		return job.AtSecond(run), true
 	}

@@ -97,6 +97,21 @@ func TestPreviewOfWhatFiresOnce(t *testing.T) {
 	}
 }
 
+// A century is searched from the start of a schedule on, however far away that lies.
+func TestAStartCenturiesAway(t *testing.T) {
+	s := newServer(t)
+	const first = "2500-01-01T12:00:00Z"
+	spec := &carillonv1.Schedule{Kind: &carillonv1.Schedule_Cron{Cron: "0 12 * * *"}, StartTime: utc("2500-01-01T00:00:00Z"), MaxOccurrences: 2}
+	resp := s.preview(&carillonv1.PreviewScheduleRequest{Schedule: spec})
+	if got := times(resp.GetFireTimes()); got != first+" 2500-01-02T12:00:00Z" {
+		t.Errorf("the preview fires at %s", got)
+	}
+	made := s.create(job("far", "h", spec))
+	if got := times([]*timestamppb.Timestamp{made.GetNextFireTime()}); got != first || strings.Contains(fmt.Sprint(made.GetWarnings()), "calendars") {
+		t.Errorf("the job fires next at %s, with warnings %q", got, made.GetWarnings())
+	}
+}
+
 // All that a schedule may add, together: the preview shows it in the order in which it
 // works.
 func TestPreviewOfAWholePlan(t *testing.T) {

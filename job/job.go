@@ -125,7 +125,7 @@ func (s Schedule) limit(p *schedule.Plan, after Instant) {
 			p.To = last
 		}
 	case extra > 64, extra > 0 && s.Last == 0: // no step back, but a count anew
-		free.To = min(free.To, after.Add(Reach).Seconds())
+		free.To = min(free.To, s.Horizon(after))
 		if last, ok := free.NthRun(begin, int64(s.MaxOccurrences)); ok {
 			p.To = last
 		}
@@ -140,6 +140,12 @@ func (s Schedule) limit(p *schedule.Plan, after Instant) {
 // does, or is a mistake; and every search must end.
 const Reach = 36525 * 24 * time.Hour
 
+// Horizon is the Unix second up to which a run after an instant is looked for: a century
+// from there on, or from the start of the schedule if that lies later.
+func (s Schedule) Horizon(after Instant) int64 {
+	return min(max(after, s.Start).Add(Reach).Seconds(), schedule.MaxSecond)
+}
+
 // Count finds the last of MaxOccurrences occurrences after an instant, once, so that
 // nobody need count again. All that it depends on must have been decided.
 func (s *Schedule) Count(from Instant) error {
@@ -151,7 +157,7 @@ func (s *Schedule) Count(from Instant) error {
 	if err != nil {
 		return err
 	}
-	plan.To = min(plan.To, max(from, s.Start).Add(Reach).Seconds())
+	plan.To = min(plan.To, s.Horizon(from))
 	if last, ok := plan.NthRun(from.Seconds(), int64(s.MaxOccurrences)); ok {
 		s.Last = AtSecond(last)
 	}

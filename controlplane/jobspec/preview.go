@@ -3,7 +3,6 @@ package jobspec
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -94,7 +93,11 @@ func show(j *job.Job, from, now job.Instant, until *timestamppb.Timestamp, count
 		resp.OccurrenceCount = uint32(runs) // a century of seconds fits
 		resp.SkippedCount = uint32(plan.Count(after, until.GetSeconds()) - runs)
 	}
-	for t, ok := plan.NextRun(after, ahead(after)); ok && len(resp.FireTimes) < count; t, ok = plan.NextRun(t, ahead(t)) {
+	for len(resp.FireTimes) < count {
+		t, ok := plan.NextRun(after, j.Schedule.Horizon(job.AtSecond(after)))
+		if !ok {
+			break
+		}
 		resp.FireTimes = append(resp.FireTimes, &timestamppb.Timestamp{Seconds: t})
 		after = t
 	}
@@ -104,9 +107,6 @@ func show(j *job.Job, from, now job.Instant, until *timestamppb.Timestamp, count
 	}
 	return resp
 }
-
-// ahead is how far a run after an instant is looked for.
-func ahead(after int64) int64 { return min(after+int64(job.Reach/time.Second), schedule.MaxSecond) }
 
 // skipped lists what calendars exclude of a range, and says whether there is more.
 func skipped(plan schedule.Plan, after, upTo int64) (all []*carillonv1.SkippedOccurrence, more bool) {

@@ -97,7 +97,7 @@ func CheckFires(v *Violations, field string, s job.Schedule, from job.Instant) {
 		v.Add(field, ReasonInvalidSchedule, err.Error())
 		return
 	}
-	until := min(max(from, s.Start).Add(job.Reach).Seconds(), schedule.MaxSecond)
+	until := s.Horizon(from)
 	if _, fires := plan.NextRun(from.Seconds(), until); fires {
 		return
 	}
