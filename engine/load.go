@@ -315,7 +315,7 @@ func (l *loop) readEvent(ctx context.Context, j readJob) (core.Event, error) {
 		jobs, err := st.OnceJobs(ctx, j.proof, r.After, r.Until, r.Limit)
 		return core.GapOnceLoaded{Read: r, Jobs: jobs}, err
 	case core.ReadWaiting:
-		slots, err := st.Waiting(ctx, j.proof, store.BacklogQuery{Handler: r.Handler, Priority: r.Priority, After: r.From, UID: r.UID, Limit: r.Limit})
+		slots, err := st.Waiting(ctx, j.proof, store.BacklogQuery{Handler: r.Handler, Priority: r.Priority, Fairness: r.Fairness, After: r.From, UID: r.UID, Checks: r.Checks, Limit: r.Limit})
 		return core.WaitingLoaded{Read: r, Slots: slots}, err
 	case core.ReadInbox:
 		jobs, err := st.Drain(ctx, j.proof, r.Limit)

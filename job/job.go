@@ -195,6 +195,7 @@ type Job struct {
 	Params        []byte // one JSON document, or empty
 	Schedule      Schedule
 	Retry         RetryPolicy
+	Policies      Policies
 	Timeout       time.Duration // of one attempt
 	CreatedAt     Instant
 	EffectiveFrom Instant // the schedule counts after this instant
@@ -235,7 +236,8 @@ func (j *Job) Hash() string {
 		Retry                    RetryPolicy
 		Timeout                  time.Duration
 		Labels                   map[string]string `json:",omitempty"` // a job without any has the hash that it had before there were labels
-	}{j.Namespace, j.Name, j.Handler, string(j.Params), j.Schedule, j.Retry, j.Timeout, j.Labels}
+		Policies                 Policies          `json:",omitzero"`  // and before there were these
+	}{j.Namespace, j.Name, j.Handler, string(j.Params), j.Schedule, j.Retry, j.Timeout, j.Labels, j.Policies}
 	text, err := json.Marshal(spec)
 	if err != nil {
 		panic("job: a job's own fields can always be written as JSON: " + err.Error())

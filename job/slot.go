@@ -91,9 +91,16 @@ func (o Outcome) String() string {
 	return outcomeNames[o]
 }
 
-// CodeExcluded is the error code of a slot that was skipped because a calendar of its
-// job excludes it. The text names the calendar.
-const CodeExcluded = "excluded"
+// The error codes of slots, and of ranges of occurrences, that a policy ended.
+const (
+	CodeCancelled   = "cancelled"
+	CodeExcluded    = "excluded"      // a calendar of its job excludes it; the text names it
+	CodeExpired     = "expired"       // its own deadline passed
+	CodeOverlaps    = "overlaps"      // another slot of its job was open
+	CodeReplaced    = "replaced"      // a newer slot of its job took its place
+	CodeSuperseded  = "superseded"    // it was made after a newer slot of its job
+	CodeNotCaughtUp = "not_caught_up" // it was missed, and its job doesn't make up for so much
+)
 
 // CountsAsFailure reports whether o uses up the retry budget.
 func (o Outcome) CountsAsFailure() bool {
@@ -134,6 +141,8 @@ type Slot struct {
 	ErrorCode   string
 	ErrorText   string
 	Result      []byte
+	RequestedAt Instant // when a person asked for it: a redrive or a backfill; zero: nobody did
+	Breaches    Breach  // the objectives that it missed
 }
 
 // Same reports whether two rows record the same step of a slot: what tells, after

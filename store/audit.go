@@ -31,6 +31,7 @@ type Audit struct {
 	Attempts    []SlotAttempt
 	Backlog     []BacklogRow // without their triggers
 	DeadLetters []DeadLetter
+	Skips       []Skip
 	Gaps        []Gap
 	Events      []Event // oldest first
 }

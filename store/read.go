@@ -48,6 +48,8 @@ type Reader interface {
 	// DeadLetterGroups counts the dead letters of a namespace by what they have in
 	// common, the largest group first.
 	DeadLetterGroups(ctx context.Context, namespace string, limit int) ([]DeadLetterGroup, error)
+	// Skips lists the skips of a job that end at an instant or later, the oldest first.
+	Skips(ctx context.Context, id shard.ID, uid job.UID, from job.Instant, limit int) ([]Skip, error)
 	// Events lists the newest events of a shard, newest first.
 	Events(ctx context.Context, id shard.ID, limit int) ([]Event, error)
 }

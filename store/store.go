@@ -99,6 +99,7 @@ type ShardBatch struct {
 	DeadDels    []job.SlotKey
 	GapPuts     []Gap
 	GapMoves    []GapMove
+	Skips       []Skip
 	InboxDels   []job.UID
 	Events      []Event
 
@@ -111,7 +112,7 @@ type ShardBatch struct {
 func (s *ShardBatch) Rows() int {
 	n := len(s.Ends) + len(s.Quarantines) + len(s.Requests) + len(s.Slots) + len(s.Updates) +
 		len(s.Attempts) + len(s.Lates) + len(s.BacklogDels) + len(s.BacklogPuts) + len(s.DeadPuts) + len(s.DeadDels) +
-		len(s.GapPuts) + len(s.GapMoves) + len(s.InboxDels) + len(s.Events) + len(s.SlotPrunes) + len(s.JobPrunes) + s.Old.rows()
+		len(s.GapPuts) + len(s.GapMoves) + len(s.Skips) + len(s.InboxDels) + len(s.Events) + len(s.SlotPrunes) + len(s.JobPrunes) + s.Old.rows()
 	for i := range s.Creates {
 		n += 1 + len(s.Creates[i].Slots)
 	}
@@ -133,6 +134,7 @@ func (s ShardBatch) Without(uid job.UID) ShardBatch {
 	s.BacklogPuts = reject(s.BacklogPuts, func(r BacklogRow) bool { return r.Key.Slot.UID == uid })
 	s.DeadPuts = reject(s.DeadPuts, func(d DeadLetter) bool { return d.Key.UID == uid })
 	s.DeadDels = reject(s.DeadDels, func(k job.SlotKey) bool { return k.UID == uid })
+	s.Skips = reject(s.Skips, func(k Skip) bool { return k.UID == uid })
 	return s
 }
 
@@ -169,6 +171,9 @@ func (s *ShardBatch) Jobs() []job.UID {
 	}
 	for _, r := range s.DeadPuts {
 		add(r.Key.UID)
+	}
+	for _, r := range s.Skips {
+		add(r.UID)
 	}
 	return uids
 }
@@ -213,11 +218,12 @@ type SlotPrune struct {
 	Attempt int32
 }
 
-// Old deletes the oldest requests and events, MaxOldRows of each at most: those from
-// an instant on, the oldest that there is, and before another one.
+// Old deletes the oldest requests, events and skips, MaxOldRows of each at most: those
+// from an instant on, the oldest that there is, and before another one.
 type Old struct {
 	RequestsFrom, RequestsBefore job.Instant // RequestsBefore is zero: none
 	EventsFrom, EventsBefore     job.Instant // EventsBefore is zero: none
+	SkipsFrom, SkipsBefore       job.Instant // by when they were made; SkipsBefore is zero: none
 }
 
 // MaxOldRows bounds the rows of each kind that one batch deletes by their age.
@@ -229,6 +235,9 @@ func (o Old) rows() int {
 		n += MaxOldRows
 	}
 	if o.EventsBefore != 0 {
+		n += MaxOldRows
+	}
+	if o.SkipsBefore != 0 {
 		n += MaxOldRows
 	}
 	return n
@@ -261,8 +270,8 @@ type BacklogKey struct {
 	Waiting  bool // not claimed
 	Handler  string
 	Priority int32
-	Fairness string
-	ReadyAt  job.Instant // the slot's not-before, or else its created-at
+	Fairness string      // parts the slots that wait for each other from the others; empty: those that wait for a worker
+	Rank     job.Instant // of slots that are equal so far, the lower one comes first
 	Slot     job.SlotKey
 }
 
@@ -270,7 +279,11 @@ type BacklogKey struct {
 type BacklogRow struct {
 	Key     BacklogKey
 	WakeAt  job.Instant // the earlier of not-before and deadline
-	Trigger job.Trigger // of the slot, for the check; it isn't stored
+	CheckAt job.Instant // when the slot expires or misses an objective, if it waits that long; zero: never
+
+	// Of the slot, for the check; they aren't stored.
+	ReadyAt job.Instant // its not-before, or else its created-at
+	Trigger job.Trigger
 }
 
 // DeadLetter is a slot whose retries are exhausted.
@@ -306,6 +319,18 @@ type GapMove struct {
 	Closed   bool
 }
 
+// Skip records the occurrences of a job, from one to another, that its policies left out
+// together: none of them gets a slot. Those that had one before keep it: what an owner made
+// beyond the watermark before it died isn't known to the next one. A job has one at most that
+// ends at an instant.
+type Skip struct {
+	UID      job.UID
+	From, To job.Instant // the first and the last of them
+	Count    int64
+	Code     string // why, for programs
+	MadeAt   job.Instant
+}
+
 // EventKind says what an event tells.
 type EventKind string
 
@@ -322,6 +347,7 @@ const (
 	EventSlotDiscarded   EventKind = "slot_discarded"
 	EventAttemptLost     EventKind = "attempt_lost"
 	EventDocumentChanged EventKind = "document_changed"
+	EventObjectiveMissed EventKind = "objective_missed"
 )
 
 // Event is something that an operator may want to know. Events are appended and
@@ -372,23 +398,28 @@ type Loaded struct {
 	Claimed   []SlotOf  // RUNNING slots of the backlog
 	Gaps      []Gap
 	Backlog   []BacklogCount
+	CheckAt   job.Instant // the smallest of the waiting slots of the backlog; zero: none has one
 }
 
 // BacklogCount says how much of a handler waits in the backlog.
 type BacklogCount struct {
 	Handler  string
 	Priority int32
+	Fairness string
 	Rows     int
 	WakeAt   job.Instant // the smallest
 }
 
-// BacklogQuery asks for waiting slots of the backlog in its order: of one
-// handler and priority after a place in that order, or all of one job.
+// BacklogQuery asks for waiting slots of the backlog in its order: of one handler,
+// priority and fairness key after a place in that order; or all of one job; or those that
+// have a CheckAt, the earliest first.
 type BacklogQuery struct {
 	Handler  string
 	Priority int32
+	Fairness string
 	After    BacklogKey
 	UID      job.UID // if not zero, all of this job instead
+	Checks   bool    // those that have a CheckAt instead
 	Limit    int
 }
 
@@ -454,7 +485,7 @@ type Loader interface {
 	OldSlots(ctx context.Context, p shard.Proof, q PruneQuery) ([]PruneSlot, error)
 	// EndedJobs reads jobs that ended, in the order of their ends, for retention.
 	EndedJobs(ctx context.Context, p shard.Proof, q EndedQuery) ([]EndedJob, error)
-	// Oldest finds the oldest request and the oldest event that are not older than
+	// Oldest finds the oldest request, event and skip that are not older than
 	// those of from; zero: there is none. The other fields stay empty.
 	Oldest(ctx context.Context, p shard.Proof, from Old) (Old, error)
 	// SpentJob reports whether a recurring job, which fired for the last time at last, may

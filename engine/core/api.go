@@ -232,6 +232,7 @@ func (s *Shard) writeTriggers(b *Batch) {
 			})
 		}
 		s.forgetDirty(t.slot)
+		s.writeLane(b, s.lanes[j.uid])
 		s.writeSlot(b, t.slot, false)
 		b.triggers = append(b.triggers, t)
 	}

@@ -9,8 +9,7 @@ import (
 // is written, and comes back in its turn.
 func (s *Shard) displace(slot *slotState) {
 	slot.displaced = true
-	q, p := s.queue(slot.job.spec.handler), priorityOf(slot.row.Trigger)
-	q.waiting[p].add(readyAt(&slot.row))
+	s.queue(slot.job.spec.handler).tierOf(slot).add(readyAt(&slot.row))
 	s.markDirty(slot)
 }
 
@@ -20,11 +19,24 @@ func (s *Shard) listed(slot *slotState) {
 		return
 	}
 	slot.listed = true
-	stats := &s.queue(slot.job.spec.handler).waiting[priorityOf(slot.row.Trigger)]
-	stats.unwritten--
-	if readyAt(&slot.row) <= stats.after.ReadyAt {
-		stats.after = store.BacklogKey{} // it lies behind what was brought back: begin again
+	row := backlogRow(&slot.row, slot.job.spec)
+	if s.statsOf(slot).wrote(row.Key.Rank) && slot.limited() {
+		s.laneOf(slot).lineFor(slot).stale = true
 	}
+	if row.CheckAt != 0 {
+		s.checks.note(row.CheckAt)
+	}
+	if l := s.lanes[slot.row.Key.UID]; l != nil {
+		s.advanceLane(l)
+	}
+}
+
+// statsOf returns what is known of the rows of the backlog among which a slot's is.
+func (s *Shard) statsOf(slot *slotState) *backlogStats {
+	if slot.limited() {
+		return &s.laneOf(slot).lineFor(slot).far
+	}
+	return &s.queue(slot.job.spec.handler).tierOf(slot).backlogStats
 }
 
 // WaitingLoaded answers a read of the backlog.
@@ -35,12 +47,24 @@ type WaitingLoaded struct {
 
 func (e WaitingLoaded) apply(s *Shard) {
 	s.reads.open--
-	if !e.Read.UID.IsZero() {
+	switch {
+	case !e.Read.UID.IsZero():
 		s.cancelWaiting(e)
 		return
+	case e.Read.Checks:
+		s.checkWaiting(e)
+		return
+	case e.Read.Fairness != "":
+		s.lineLoaded(e)
+		return
 	}
-	stats := &s.queue(e.Read.Handler).waiting[e.Read.Priority]
-	stats.reading = false
+	stats := &s.queue(e.Read.Handler).tier(e.Read.Priority).backlogStats
+	s.takeRows(stats, e)
+	stats.answered()
+}
+
+// takeRows takes the rows of a read back to memory that are due.
+func (s *Shard) takeRows(stats *backlogStats, e WaitingLoaded) {
 	for i := range e.Slots {
 		w := &e.Slots[i]
 		if w.Row.WakeAt > s.now {
@@ -51,13 +75,11 @@ func (e WaitingLoaded) apply(s *Shard) {
 			stats.paused = true // it hasn't left memory yet: go on from here once it has
 			return
 		}
-		stats.after = w.Row.Key
-		stats.rows = max(stats.rows-1, 1)
+		stats.took(w.Row.Key)
 		s.takeWaiting(w)
 	}
 	if len(e.Slots) < e.Read.Limit {
-		stats.rows = stats.fresh // what was displaced too late to be read
-		stats.paused = stats.fresh > 0
+		stats.end()
 	}
 }
 
@@ -78,9 +100,8 @@ func (s *Shard) takeWaiting(w *store.BacklogSlot) *slotState {
 
 // wantsWaiting reports whether slots of the backlog should come back: there is
 // room, and some are due.
-func (s *Shard) wantsWaiting(q *queue, p int32) bool {
-	stats := &q.waiting[p]
-	return !stats.reading && !stats.paused && q.counts[p] < s.cfg.ReadyLimit/2 && stats.due(s.now)
+func (s *Shard) wantsWaiting(p *tier) bool {
+	return !p.reading && !p.paused && p.counts < s.cfg.ReadyLimit/2 && p.due(s.now)
 }
 
 // cancelWaiting cancels the waiting slots of a deleted job, page by page.

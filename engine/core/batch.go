@@ -84,12 +84,35 @@ func (s *Shard) writeDirty(b *Batch, room int) {
 	p := &s.pending
 	n := 0
 	for n < len(p.dirty) && b.Rows.Rows() < room {
-		s.writeSlot(b, p.dirty[n], false)
+		if slot := p.dirty[n]; slot.dirty { // it may have been written with others of its job
+			if slot.limited() {
+				s.writeLane(b, s.lanes[slot.row.Key.UID])
+			}
+			if slot.dirty {
+				s.writeSlot(b, slot, false)
+			}
+		}
 		n++
 	}
 	rest := copy(p.dirty, p.dirty[n:])
 	clear(p.dirty[rest:])
 	p.dirty = p.dirty[:rest]
+}
+
+// writeLane moves the slots of a job that have a place, or had one, into the batch: one
+// that is written with them may have got its place from them.
+func (s *Shard) writeLane(b *Batch, l *lane) {
+	if l == nil {
+		return
+	}
+	left := l.left
+	l.left = nil
+	for _, slot := range slices.Concat(left, inOrder(maps.Keys(l.placed))) {
+		if slot.dirty {
+			s.writeSlot(b, slot, false)
+		}
+	}
+	s.dropLane(l)
 }
 
 // writeSlot writes a slot from what the database holds to what it should hold.
@@ -100,7 +123,7 @@ func (s *Shard) writeSlot(b *Batch, slot *slotState, viaCreate bool) {
 	case viaCreate: // its create carries it
 	case !slot.stored:
 		b.Rows.Slots = append(b.Rows.Slots, slot.row)
-	case slot.row.State != slot.storedState || slot.row.Attempt != slot.storedAttempt:
+	case slot.row.State != slot.storedState || slot.row.Attempt != slot.storedAttempt || slot.touched:
 		b.Rows.Updates = append(b.Rows.Updates, store.SlotUpdate{Slot: slot.row, FromState: slot.storedState, FromAttempt: slot.storedAttempt})
 	}
 	if dead := slot.row.State == job.Dead; dead != (slot.storedState == job.Dead) {
@@ -114,7 +137,7 @@ func (s *Shard) writeSlot(b *Batch, slot *slotState, viaCreate bool) {
 		b.Rows.Attempts = append(b.Rows.Attempts, store.SlotAttempt{Key: slot.row.Key, Attempt: a})
 	}
 	slot.ended = nil
-	slot.stored, slot.storedState, slot.storedAttempt = true, slot.row.State, slot.row.Attempt
+	slot.stored, slot.storedState, slot.storedAttempt, slot.touched = true, slot.row.State, slot.row.Attempt, false
 	b.slots = append(b.slots, slot)
 	b.messages = append(b.messages, slot.messages)
 	slot.messages = nil
@@ -184,8 +207,14 @@ func (e Committed) apply(s *Shard) {
 	}
 	s.outbox = append(s.outbox, b.after...)
 	s.reads.cancelsUnwritten = false
+	s.checks.paused = false
 	for _, q := range s.queues {
-		q.waiting[priorityLive].paused, q.waiting[priorityBackfill].paused = false, false
+		for _, p := range q.tiers() {
+			p.paused = false
+		}
+	}
+	for _, l := range s.lanes {
+		l.lines[0].far.paused, l.lines[1].far.paused = false, false
 	}
 	if b.opening {
 		s.opened = true
@@ -224,7 +253,7 @@ func (s *Shard) written(slot *slotState, messages []Message, e Committed) {
 func (s *Shard) sent(slot *slotState) {
 	slot.unsent = false
 	if slot.row.State == job.Running {
-		slot.until = s.now.Add(slot.job.spec.timeout)
+		slot.until = min(s.now.Add(slot.job.spec.timeout), slot.job.spec.policies.TotalEnd(&slot.row))
 		s.wheel.Cancel(slot.timer)
 		s.armTimeout(slot)
 	}
@@ -326,14 +355,14 @@ func (s *Shard) Abandon() {
 func (s *Shard) syncBacklog(b *Batch, slot *slotState) {
 	var want *store.BacklogRow
 	if slot.row.State.Open() && (slot.displaced || slot.row.Key.FireTime < s.openFrom) {
-		row := backlogRow(&slot.row, slot.job.spec.handler)
+		row := backlogRow(&slot.row, slot.job.spec)
 		want = &row
 	}
-	if slot.backlog != nil && (want == nil || *slot.backlog != want.Key) {
+	if slot.backlog != nil && (want == nil || *slot.backlog != want.Key || slot.displaced || slot.relist) {
 		b.Rows.BacklogDels = append(b.Rows.BacklogDels, *slot.backlog)
 		slot.backlog = nil
 	}
-	if want != nil && (slot.backlog == nil || slot.displaced || slot.relist) {
+	if want != nil && slot.backlog == nil {
 		b.Rows.BacklogPuts = append(b.Rows.BacklogPuts, *want)
 		slot.backlog = &want.Key
 	}

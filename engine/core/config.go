@@ -2,8 +2,6 @@ package core
 
 import (
 	"time"
-
-	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Config holds the bounds and times of a shard.
@@ -29,6 +27,8 @@ type Config struct {
 	// ReadyLimit bounds the READY slots in memory per handler and priority. The
 	// rest waits in the backlog.
 	ReadyLimit int
+	// LineLimit bounds the slots in memory that wait for another one of their job.
+	LineLimit int
 	// PendingLimit bounds the slots that wait to be written. Beyond it the shard
 	// fires nothing until the database has caught up.
 	PendingLimit int
@@ -63,6 +63,7 @@ func DefaultConfig(random func() float64) Config {
 		OnceWindow:     15 * time.Minute,
 		OnceLimit:      100_000,
 		ReadyLimit:     5_000,
+		LineLimit:      64,
 		PendingLimit:   20_000,
 		GapChunk:       500,
 		PageLimit:      1_000,
@@ -74,17 +75,4 @@ func DefaultConfig(random func() float64) Config {
 		FullPassEvery:  time.Hour,
 		Random:         random,
 	}
-}
-
-// The priorities of READY slots. Live work goes before what is made up for.
-const (
-	priorityLive     int32 = 0
-	priorityBackfill int32 = 1
-)
-
-func priorityOf(t job.Trigger) int32 {
-	if t == job.TriggerBackfill {
-		return priorityBackfill
-	}
-	return priorityLive
 }

@@ -31,6 +31,7 @@ func (e RedriveSlot) apply(s *Shard) {
 	}
 	s.note(store.EventSlotRedriven, slot.row.Key.UID, slot.row.Key.FireTime, e.Reason)
 	slot.row.Failures = 0
+	slot.row.RequestedAt = max(s.now, slot.row.CreatedAt+1)
 	s.retry(slot, s.now)
 	s.answerWith(slot, e.Tag)
 }

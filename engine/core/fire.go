@@ -78,12 +78,14 @@ func (s *Shard) fire(j *jobState) {
 // that is all.
 func (s *Shard) make(j *jobState, key job.SlotKey, trigger job.Trigger) *slotState {
 	if by := j.excludedBy(key.FireTime, trigger); by != nil {
-		return s.makeSkipped(j, key, trigger, by)
+		return s.makeSkipped(j, key, trigger, job.CodeExcluded, "the calendar "+by.String()+" excludes it")
 	}
 	slot := s.track(job.Slot{Key: key, Trigger: trigger, State: job.Ready, CreatedAt: s.now}, j)
 	s.observe(slot, Observation{Kind: SlotMade, Trigger: trigger})
 	s.markDirty(slot)
-	s.enqueue(slot)
+	if s.check(slot) {
+		s.enqueue(slot)
+	}
 	return slot
 }
 
@@ -96,10 +98,10 @@ func (j *jobState) excludedBy(fire job.Instant, trigger job.Trigger) *schedule.C
 	return j.spec.plan.Except.By(fire.Seconds())
 }
 
-// makeSkipped records an occurrence that a calendar excludes.
-func (s *Shard) makeSkipped(j *jobState, key job.SlotKey, trigger job.Trigger, by *schedule.Calendar) *slotState {
+// makeSkipped records an occurrence that is left out.
+func (s *Shard) makeSkipped(j *jobState, key job.SlotKey, trigger job.Trigger, code, why string) *slotState {
 	slot := s.track(job.Slot{Key: key, Trigger: trigger, State: job.StateNone, CreatedAt: s.now}, j)
-	slot.row.ErrorCode, slot.row.ErrorText = job.CodeExcluded, "the calendar "+by.String()+" excludes it"
+	slot.row.ErrorCode, slot.row.ErrorText = code, why
 	s.finish(slot, job.Skipped)
 	return slot
 }
@@ -119,8 +121,11 @@ func (s *Shard) untrack(slot *slotState) {
 		return
 	}
 	s.wheel.Cancel(slot.timer)
+	s.wheel.Cancel(slot.check)
 	s.stopRunning(slot)
 	s.queue(slot.job.spec.handler).leave(slot)
+	s.leaveLine(slot)
+	s.freePlace(slot)
 	s.slotRefs.remove(slot.ref)
 	delete(s.slots, slot.row.Key)
 	slot.job.open--

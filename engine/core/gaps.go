@@ -1,8 +1,10 @@
 package core
 
 import (
+	"bytes"
 	"container/heap"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -20,14 +22,16 @@ type gapState struct {
 	allOnce bool      // no further page
 	reading bool
 	made    int
+	skipped int64
 }
 
 // walkHeap orders jobs by their next occurrence in a gap.
 type walkHeap []walkStep
 
 type walkStep struct {
-	at  job.Instant
-	job *jobState
+	at   job.Instant
+	job  *jobState
+	keep job.Instant // what is earlier isn't made up for, by the job's policy
 }
 
 func (h walkHeap) Len() int      { return len(h) }
@@ -119,6 +123,7 @@ func (s *Shard) fillGaps(b *Batch, room int) {
 	}
 	from := g.Cursor
 	budget := min(s.cfg.GapChunk, room-b.Rows.Rows())
+	budget -= s.rush(budget)
 	closed := false
 	for n := 0; n < budget; n++ {
 		key, state, j, ok := s.nextOwed(g)
@@ -134,6 +139,8 @@ func (s *Shard) fillGaps(b *Batch, room int) {
 			s.makeOwed(g, key, state)
 		}
 	}
+	b.Rows.Skips, s.pending.rows.Skips = append(b.Rows.Skips, s.pending.rows.Skips...), nil
+	s.unblock()
 	s.writeDirty(b, room+s.cfg.GapChunk)
 	if closed {
 		s.closeGap(g)
@@ -163,7 +170,7 @@ func (s *Shard) pushWalk(g *gapState, j *jobState, after job.Instant) {
 			return
 		}
 		if g.Cursor.Less(job.SlotKey{FireTime: at, UID: j.uid}) {
-			g.walk = append(g.walk, walkStep{at, j})
+			g.walk = append(g.walk, walkStep{at, j, s.keepFrom(g, j)})
 			return
 		}
 		after = at
@@ -190,7 +197,12 @@ func (s *Shard) nextOwed(g *gapState) (key job.SlotKey, state *jobState, j *job.
 		return key, nil, nil, false
 	}
 	key, state = g.walk.key(0), g.walk[0].job
-	if at, ok := state.nextAfter(key.FireTime); ok && at <= g.Key.To {
+	after := key.FireTime
+	if keep := g.walk[0].keep; key.FireTime < keep && state.endedAt == 0 {
+		after = s.skipRange(g, state, key.FireTime, keep)
+		defer func() { state = nil }() // there is nothing to be made
+	}
+	if at, ok := state.nextAfter(after); ok && at <= g.Key.To {
 		g.walk[0].at = at
 		heap.Fix(&g.walk, 0)
 	} else {
@@ -219,20 +231,26 @@ func (s *Shard) makeOwed(g *gapState, key job.SlotKey, j *jobState) {
 	if s.slots[key] != nil || j.aside {
 		return
 	}
-	g.made++
-	if j.endedAt == 0 {
-		s.make(j, key, job.TriggerBackfill)
+	switch c := j.spec.policies.CatchUp; {
+	case j.endedAt != 0:
+		s.makeCancelled(j, key, job.TriggerBackfill)
+	case !j.recurs() && (c.Mode == job.CatchUpNone || c.MaxAge > 0 && key.FireTime < g.Key.To.Add(-c.MaxAge)):
+		s.makeSkipped(j, key, job.TriggerBackfill, job.CodeNotCaughtUp, "it was missed, and its job doesn't make up for it")
+	case s.make(j, key, job.TriggerBackfill).row.State == job.Skipped:
+	default:
+		g.made++
 		return
 	}
-	s.makeCancelled(j, key, job.TriggerBackfill)
+	g.skipped++
 }
 
 // closeGap ends a gap and lets go of the jobs that only it needed.
 func (s *Shard) closeGap(g *gapState) {
 	s.gaps = s.gaps[1:]
-	if g.made > 0 {
-		s.note(store.EventGapClosed, g.Key.UID, 0, fmt.Sprintf("made up for %d occurrences of %s to %s", g.made, g.From, g.Key.To))
+	if g.made > 0 || g.skipped > 0 {
+		s.note(store.EventGapClosed, g.Key.UID, 0, fmt.Sprintf("made up for %d occurrences of %s to %s, and left out %d", g.made, g.From, g.Key.To, g.skipped))
 	}
+	s.unblock()
 	for j := range s.jobs.all() {
 		if j.endedAt != 0 {
 			s.dropJob(j)
@@ -254,6 +272,131 @@ func (s *Shard) owes(j *jobState) bool {
 // it, which only a broken fence allows.
 func (s *Shard) reloadGaps(keys []store.GapKey) {
 	s.fault = fmt.Errorf("the cursor of %d gaps was moved by somebody else", len(keys))
+}
+
+// keepFrom returns the first instant of a gap whose occurrence of a recurring job is made
+// up for. It depends on nothing but the job and what gaps there are, so that whoever goes
+// on with the gap finds the same.
+func (s *Shard) keepFrom(g *gapState, j *jobState) job.Instant {
+	p := &j.spec.policies
+	keep := job.MinInstant
+	if p.CatchUp.MaxAge > 0 {
+		keep = g.Key.To.Add(-p.CatchUp.MaxAge)
+	}
+	limit, limited := p.CatchUp.Limit()
+	if mode := p.Overlap.Mode; mode == job.OverlapSkip || mode == job.OverlapReplace {
+		// Of what was missed, each occurrence would have been left out for another one.
+		if !limited {
+			limit, limited = 1, true
+		}
+		limit = min(limit, 1)
+	}
+	if !limited {
+		return keep
+	}
+	plan := j.plan()
+	to := g.Key.To.Seconds()
+	for _, newer := range s.gaps {
+		if newer.Key.To > g.Key.To && newer.concerns(j) && limit > 0 {
+			limit -= min(limit, plan.CountRuns(max(to, newer.From.Seconds(), j.effectiveFrom.Seconds()), newer.Key.To.Seconds()))
+		}
+	}
+	at := to + 1
+	for ; limit > 0; limit-- {
+		run, ok := plan.PrevRun(at)
+		if !ok || run <= g.From.Seconds() {
+			return keep // there are no more than that
+		}
+		at = run
+	}
+	return max(keep, job.AtSecond(at))
+}
+
+// skipRange records that what a job owes of a gap, from one occurrence on and before
+// another instant, isn't made up for. It returns the last of them.
+func (s *Shard) skipRange(g *gapState, j *jobState, from, keep job.Instant) job.Instant {
+	plan, upTo := j.plan(), min(keep-1, g.Key.To)
+	last, _ := plan.Prev(upTo.Seconds() + 1) // the first one there is, at least
+	k := store.Skip{UID: j.uid, From: from, To: job.AtSecond(last), Count: plan.Count(from.Seconds()-1, last), Code: job.CodeNotCaughtUp, MadeAt: s.now}
+	if j.spec.policies.CatchUp == (job.CatchUp{}) {
+		k.Code = job.CodeOverlaps
+	}
+	s.pending.rows.Skips = append(s.pending.rows.Skips, k)
+	g.skipped += k.Count
+	return k.To
+}
+
+// owesBefore reports whether gaps may still owe an occurrence of a job before an instant.
+func (s *Shard) owesBefore(j *jobState, fire job.Instant) bool {
+	for _, g := range s.gaps {
+		if at, owes := s.nextOwedOf(g, j); owes && at < fire {
+			return true
+		}
+	}
+	return false
+}
+
+// nextOwedOf returns the next occurrence of a recurring job that a gap still owes.
+func (s *Shard) nextOwedOf(g *gapState, j *jobState) (job.Instant, bool) {
+	if !j.recurs() || !g.concerns(j) {
+		return 0, false
+	}
+	after := max(g.Cursor.FireTime-1, j.effectiveFrom, s.keepFrom(g, j)-1)
+	if l := s.lanes[j.uid]; l != nil {
+		after = max(after, min(l.madeTo, g.Key.To))
+	}
+	for {
+		at, ok := j.nextAfter(after)
+		if !ok || at > g.Key.To {
+			return 0, false
+		}
+		if g.Cursor.Less(job.SlotKey{FireTime: at, UID: j.uid}) {
+			return at, true
+		}
+		after = at
+	}
+}
+
+// rush makes what gaps owe of the jobs whose slots wait for that, before anything else of
+// a gap: a job that runs in order must not wait for others. It returns how many it made.
+func (s *Shard) rush(budget int) (n int) {
+	for _, uid := range s.blockedLanes() {
+		l := s.lanes[uid]
+		for _, g := range s.gaps {
+			for j := l.lines[0].slots[0].job; n < budget && len(l.lines[0].slots) < 2*s.cfg.LineLimit; n++ {
+				at, owes := s.nextOwedOf(g, j)
+				if !owes {
+					break
+				}
+				l.madeTo = at
+				if key := (job.SlotKey{FireTime: at, UID: uid}); s.slots[key] == nil {
+					s.makeOwed(g, key, j)
+				}
+			}
+		}
+	}
+	return n
+}
+
+// blockedLanes lists the lanes that wait for what gaps owe, in order.
+func (s *Shard) blockedLanes() []job.UID {
+	var uids []job.UID
+	for uid, l := range s.lanes {
+		if l.blocked && len(l.lines[0].slots) > 0 {
+			uids = append(uids, uid)
+		}
+	}
+	slices.SortFunc(uids, func(a, b job.UID) int { return bytes.Compare(a[:], b[:]) })
+	return uids
+}
+
+// unblock looks at the lanes anew that wait for what gaps owe.
+func (s *Shard) unblock() {
+	for _, uid := range s.blockedLanes() {
+		if l := s.lanes[uid]; l != nil {
+			s.advanceLane(l)
+		}
+	}
 }
 
 // GapInfo is an open gap, for people.

@@ -50,6 +50,7 @@ func runHistory(t *testing.T, seed uint64) {
 	}
 	h.eager = func() bool { return h.rnd.IntN(4) == 0 }
 	h.cfg.ReadyLimit = 5 + h.rnd.IntN(20)
+	h.cfg.LineLimit = 2 + h.rnd.IntN(5)
 	h.cfg.GapChunk = 1 + h.rnd.IntN(20)
 	h.cfg.PageLimit = 2 + h.rnd.IntN(10)
 	h.cfg.OnceWindow = time.Duration(1+h.rnd.IntN(60)) * time.Second
@@ -157,6 +158,7 @@ func (h *history) createOne() {
 	j.UID[1] = byte(h.names >> 8)
 	j.UID[15] = byte(h.names)
 	j.Retry.MaxAttempts = int32(1 + h.rnd.IntN(4))
+	j.Policies = h.somePolicies()
 	if h.rnd.IntN(4) == 0 {
 		j.RequestID = fmt.Sprintf("r%d", h.rnd.IntN(h.names))
 	}
@@ -167,6 +169,31 @@ func (h *history) createOne() {
 		return
 	}
 	h.step(Create{Tag: 1, Job: j})
+}
+
+// somePolicies returns policies of which a few say something, close enough to happen.
+func (h *history) somePolicies() (p job.Policies) {
+	one := func() bool { return h.rnd.IntN(4) == 0 }
+	seconds := func(most int) time.Duration { return time.Duration(1+h.rnd.IntN(most)) * time.Second }
+	if one() {
+		p.StartDeadline = seconds(30)
+	}
+	if one() {
+		p.TotalDeadline = p.StartDeadline + seconds(60)
+	}
+	if one() {
+		p.CatchUp = []job.CatchUp{{Mode: job.CatchUpLatest}, {Mode: job.CatchUpNone}, {MaxCount: int32(1 + h.rnd.IntN(5))}, {MaxAge: seconds(20)}}[h.rnd.IntN(4)]
+	}
+	if h.rnd.IntN(2) == 0 {
+		p.Overlap = []job.Overlap{{MaxRunning: int32(1 + h.rnd.IntN(3))}, {Mode: job.OverlapQueue}, {Mode: job.OverlapSkip}, {Mode: job.OverlapReplace}}[h.rnd.IntN(4)]
+	}
+	if one() {
+		p.Priority = int32(h.rnd.IntN(5) - 2)
+	}
+	if one() {
+		p.StartWithin, p.FinishWithin = seconds(5), seconds(30)
+	}
+	return p
 }
 
 func (h *history) nameTaken(j job.Job) bool {
@@ -345,14 +372,17 @@ func (h *history) checkEnd() {
 			h.t.Logf("waits in the backlog: %+v of %+v; memory %+v", k, h.slots[k.Slot], h.s.slots[k.Slot])
 		}
 		for handler, q := range h.s.queues {
-			h.t.Logf("queue %s: %+v, counts %v, %d in the heap", handler, q.waiting, q.counts, len(q.ready))
+			h.t.Logf("queue %s: %+v", handler, q)
+		}
+		for uid, l := range h.s.lanes {
+			h.t.Logf("lane %s: %+v", uid, l)
 		}
 		h.t.Fatalf("not settled: %s, gaps %v, inbox %d, backlog %d", h.states(), h.gaps, len(h.inbox), len(h.backlog))
 	}
 	for uid, j := range h.jobs {
 		for _, at := range expected(h.t, j, h.now.Add(-time.Second)) {
 			key := job.SlotKey{FireTime: at, UID: uid}
-			if _, ok := h.slots[key]; !ok && !h.pruned[key] {
+			if _, ok := h.slots[key]; !ok && !h.pruned[key] && !h.skipped(key) {
 				h.t.Errorf("%s has no slot at %v", j.Name, at)
 			}
 		}
@@ -399,6 +429,10 @@ func (h *history) checkAttempts(key job.SlotKey, s job.Slot) {
 		if !seen[n] {
 			h.t.Errorf("slot %v of %d attempts has no record of attempt %d", key, s.Attempt, n)
 		}
+	}
+	p := h.jobs[key.UID].Policies
+	if late := s.FinishedAt > s.Start().Add(p.FinishWithin); p.FinishWithin > 0 && s.State == job.Succeeded && late != (s.Breaches&job.BreachFinish != 0) {
+		h.t.Errorf("slot %v ended at %v, breaches %d of %+v", key, s.FinishedAt, s.Breaches, p)
 	}
 	if limit := h.jobs[key.UID].Retry.MaxAttempts; s.Failures > limit {
 		h.t.Errorf("slot %v failed %d times of %d", key, s.Failures, limit)

@@ -44,12 +44,18 @@ func (s *Shard) Stats() Stats {
 		st.Running += len(set)
 	}
 	for _, q := range s.queues {
-		for p := range q.counts {
-			st.Ready += q.counts[p] + q.asleep[p]
-			st.Backlog += q.waiting[p].rows
+		for _, p := range q.tiers() {
+			st.Ready += p.counts + p.asleep
+			st.Backlog += p.rows
 		}
 		if slot := q.peek(); slot != nil && (st.OldestReady == 0 || slot.row.Key.FireTime < st.OldestReady) {
 			st.OldestReady = slot.row.Key.FireTime
+		}
+	}
+	for _, l := range s.lanes {
+		for i := range l.lines {
+			st.Ready += len(l.lines[i].slots)
+			st.Backlog += l.lines[i].far.rows
 		}
 	}
 	return st

@@ -41,6 +41,7 @@ type spec struct {
 type specKey struct {
 	namespace, handler string
 	retry              job.RetryPolicy
+	policies           job.Policies
 	timeout            time.Duration
 	schedule           job.Schedule // of a shared spec without what makes up a job's shift
 }
@@ -58,17 +59,17 @@ func (j *jobState) plan() schedule.Plan {
 	return p
 }
 
-// work returns what a worker must know of j.
-func (j *jobState) work() Work {
+// work returns what a worker must know of j, for an attempt that may run so long.
+func (j *jobState) work(timeout time.Duration) Work {
 	return Work{Namespace: j.spec.namespace, Name: j.name, Handler: j.spec.handler, Params: j.params,
-		Timeout: j.spec.timeout, MaxAttempts: j.spec.retry.MaxAttempts}
+		Timeout: max(timeout, time.Millisecond), MaxAttempts: j.spec.retry.MaxAttempts}
 }
 
 // newState returns the state of a job that isn't in memory. It fails for a schedule
 // that can't be read.
 func newState(j *job.Job) (state *jobState, err error) {
 	state = &jobState{uid: j.UID, name: j.Name, params: string(j.Params), effectiveFrom: j.EffectiveFrom, endedAt: j.EndedAt, aside: j.Quarantine != ""}
-	key := specKey{namespace: j.Namespace, handler: j.Handler, retry: j.Retry, timeout: j.Timeout, schedule: j.Schedule}
+	key := specKey{namespace: j.Namespace, handler: j.Handler, retry: j.Retry, policies: j.Policies, timeout: j.Timeout, schedule: j.Schedule}
 	switch {
 	case !j.Schedule.Kind.Recurring():
 		state.spec = &spec{specKey: key}

@@ -87,6 +87,7 @@ type Observation struct {
 	Trigger  job.Trigger
 	Outcome  job.Outcome
 	State    job.State
+	Breach   job.Breach
 	Lateness time.Duration
 }
 
@@ -100,6 +101,7 @@ const (
 	AttemptEnded                              // Outcome
 	SlotFinished                              // State
 	ResultRefused
+	ObjectiveMissed // Breach
 )
 
 func (Assign) isMessage()      {}

@@ -39,7 +39,9 @@ type Read struct {
 	Gap      store.GapKey // ReadGapOnce
 	Handler  string       // ReadWaiting, of a handler and priority
 	Priority int32
+	Fairness string
 	From     store.BacklogKey
+	Checks   bool        // ReadWaiting, of the slots that are to be checked
 	UID      job.UID     // ReadWaiting, of one job; ReadSpent
 	Key      job.SlotKey // ReadSlot
 	Ended    store.EndedQuery
@@ -89,6 +91,8 @@ func (s *Shard) Reads() []Read {
 	}
 	reads = append(reads, s.gapReads()...)
 	reads = append(reads, s.waitingReads()...)
+	reads = append(reads, s.laneReads()...)
+	reads = append(reads, s.checkReads()...)
 	if s.reads.cancelling == nil && !s.reads.cancelsUnwritten && len(s.reads.endedJobs) > 0 {
 		uid := s.reads.endedJobs[0]
 		s.reads.endedJobs = s.reads.endedJobs[1:]
@@ -115,10 +119,10 @@ func (s *Shard) Reads() []Read {
 // map's.
 func (s *Shard) waitingReads() (reads []Read) {
 	for handler, q := range s.queues {
-		for p := range q.waiting {
-			if s.wantsWaiting(q, int32(p)) {
-				q.waiting[p].reading, q.waiting[p].fresh = true, q.waiting[p].unwritten
-				reads = append(reads, Read{Kind: ReadWaiting, Handler: handler, Priority: int32(p), From: q.waiting[p].after, Limit: min(s.cfg.PageLimit, s.cfg.ReadyLimit/2)})
+		for n, p := range q.tiers() {
+			if s.wantsWaiting(p) {
+				p.read()
+				reads = append(reads, Read{Kind: ReadWaiting, Handler: handler, Priority: n, From: p.after, Limit: min(s.cfg.PageLimit, s.cfg.ReadyLimit/2)})
 			}
 		}
 	}

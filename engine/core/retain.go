@@ -67,7 +67,7 @@ type prunes struct {
 }
 
 func (x *prunes) empty() bool {
-	return len(x.slots)+len(x.jobs) == 0 && x.old.RequestsBefore == 0 && x.old.EventsBefore == 0
+	return len(x.slots)+len(x.jobs) == 0 && x.old == (store.Old{})
 }
 
 const (
@@ -356,7 +356,8 @@ func (e OldestLoaded) apply(s *Shard) {
 	s.retain.oldest = old
 	old.RequestsBefore = before(old.RequestsFrom, s.now.Add(-max(s.cfg.Retention, s.cfg.NameRetention)))
 	old.EventsBefore = before(old.EventsFrom, s.now.Add(-s.cfg.EventRetention))
-	more := old.RequestsBefore != 0 || old.EventsBefore != 0
+	old.SkipsBefore = before(old.SkipsFrom, min(s.now.Add(-s.cfg.Retention), s.retain.line))
+	more := old.RequestsBefore != 0 || old.EventsBefore != 0 || old.SkipsBefore != 0
 	if more {
 		s.retain.expired.old = old
 	}

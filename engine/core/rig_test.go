@@ -26,7 +26,8 @@ type model struct {
 	slots     map[job.SlotKey]job.Slot
 	attempts  map[job.SlotKey][]job.Attempt
 	late      []store.LateResult
-	backlog   map[store.BacklogKey]job.Instant
+	backlog   map[store.BacklogKey]store.BacklogRow
+	skips     map[[2]any]store.Skip // by job and end
 	dead      map[job.SlotKey]bool
 	gaps      map[store.GapKey]store.Gap
 	inbox     map[job.UID]bool
@@ -41,7 +42,7 @@ type model struct {
 
 func newModel(t *testing.T, at job.Instant) *model {
 	return &model{t: t, watermark: at, openFrom: at, jobs: map[job.UID]job.Job{}, slots: map[job.SlotKey]job.Slot{},
-		attempts: map[job.SlotKey][]job.Attempt{}, backlog: map[store.BacklogKey]job.Instant{}, dead: map[job.SlotKey]bool{},
+		attempts: map[job.SlotKey][]job.Attempt{}, backlog: map[store.BacklogKey]store.BacklogRow{}, skips: map[[2]any]store.Skip{}, dead: map[job.SlotKey]bool{},
 		gaps: map[store.GapKey]store.Gap{}, inbox: map[job.UID]bool{}, requests: map[string]store.Request{}, successes: map[job.SlotKey]int{},
 		pruned: map[job.SlotKey]bool{}, prunes: map[string]int{}}
 }
@@ -83,8 +84,10 @@ func (m *model) commit(b store.ShardBatch) (out store.ShardOutcome) {
 		delete(m.backlog, k)
 	}
 	for _, r := range b.BacklogPuts {
-		if s := m.slots[r.Key.Slot]; (s.State == job.Ready && r.Key.Waiting || s.State == job.Running && !r.Key.Waiting) && readyAt(&s) == r.Key.ReadyAt && s.Trigger == r.Trigger {
-			m.backlog[r.Key] = r.WakeAt
+		if s := m.slots[r.Key.Slot]; (s.State == job.Ready && r.Key.Waiting || s.State == job.Running && !r.Key.Waiting) && readyAt(&s) == r.ReadyAt && s.Trigger == r.Trigger {
+			if _, there := m.backlog[r.Key]; !there {
+				m.backlog[r.Key] = r
+			}
 		}
 	}
 	for _, d := range b.DeadPuts {
@@ -107,6 +110,11 @@ func (m *model) commit(b store.ShardBatch) (out store.ShardOutcome) {
 		m.gaps[mv.Key] = g
 		if mv.Closed {
 			delete(m.gaps, mv.Key)
+		}
+	}
+	for _, k := range b.Skips {
+		if _, there := m.skips[[2]any{k.UID, k.To}]; !there {
+			m.skips[[2]any{k.UID, k.To}] = k
 		}
 	}
 	for _, uid := range b.InboxDels {
@@ -237,13 +245,74 @@ func (m *model) check(b store.ShardBatch) {
 	for key, s := range m.slots {
 		m.checkExcluded(key, s)
 	}
+	m.checkClaims(b)
+}
+
+// checkClaims asserts that the claims of a batch are such that their jobs' policies allow.
+func (m *model) checkClaims(b store.ShardBatch) {
+	for _, s := range b.Slots {
+		if stands := m.slots[s.Key]; s.State == job.Running && stands.Same(&s) {
+			m.checkClaim(s)
+		}
+	}
+	for _, u := range b.Updates {
+		if stands := m.slots[u.Slot.Key]; u.Slot.State == job.Running && u.FromState != job.Running && stands.Same(&u.Slot) {
+			m.checkClaim(u.Slot)
+		}
+	}
+}
+
+func (m *model) checkClaim(s job.Slot) {
+	j := m.jobs[s.Key.UID]
+	p := j.Policies
+	before := s
+	before.State, before.StartedAt = job.Ready, 0
+	if p.ExpiresAt(&before) < s.ClaimedAt {
+		m.t.Fatalf("slot %+v was claimed beyond its deadline %v", s, p.ExpiresAt(&before))
+	}
+	limit, limited := p.Overlap.Limit()
+	if !limited {
+		return
+	}
+	running := 0
+	for key, o := range m.slots {
+		if key.UID != s.Key.UID || key == s.Key || !o.State.Open() {
+			continue
+		}
+		if o.State == job.Running {
+			running++
+		}
+		switch older := key.Less(s.Key); {
+		case p.Overlap.Mode == job.OverlapQueue && older:
+			m.t.Fatalf("slot %v was claimed before %+v", s.Key, o)
+		case p.Overlap.Mode == job.OverlapReplace && !older && o.CreatedAt < s.ClaimedAt && o.RequestedAt == 0 && s.RequestedAt == 0:
+			m.t.Fatalf("slot %v was claimed although there is a newer one, %+v", s.Key, o)
+		}
+	}
+	if running >= limit {
+		m.t.Fatalf("%d others run beside slot %v of a job with the limit %d: %+v", running, s.Key, limit, p)
+	}
+	if p.Overlap.Mode == job.OverlapQueue && j.Schedule.Kind.Recurring() && s.RequestedAt == 0 {
+		for _, at := range expected(m.t, j, s.Key.FireTime-1) {
+			key := job.SlotKey{FireTime: at, UID: j.UID}
+			if _, made := m.slots[key]; !made && !m.pruned[key] && !m.skipped(key) && m.owed(p, key) {
+				m.t.Fatalf("slot %v was claimed before the gap's %v was made", s.Key, at)
+			}
+		}
+	}
+}
+
+// owed reports whether an occurrence that isn't made yet lies in a gap and may be made up
+// for.
+func (m *model) owed(p job.Policies, key job.SlotKey) bool {
+	return p.CatchUp == job.CatchUp{} && m.inGap(key)
 }
 
 // checkWatermark asserts invariant W for a job.
 func (m *model) checkWatermark(j job.Job) {
 	for _, at := range expected(m.t, j, m.watermark) {
 		key := job.SlotKey{FireTime: at, UID: j.UID}
-		if _, ok := m.slots[key]; !ok && !m.inGap(key) && !m.pruned[key] {
+		if _, ok := m.slots[key]; !ok && !m.inGap(key) && !m.pruned[key] && !m.skipped(key) {
 			m.t.Fatalf("occurrence %v of %s lies before the watermark %v and has neither slot nor gap: %+v gaps %v", at, j.Name, m.watermark, j, m.gaps)
 		}
 	}
@@ -257,9 +326,19 @@ func (m *model) checkExcluded(key job.SlotKey, s job.Slot) {
 		return
 	}
 	except, err := schedule.ParseExclusions(j.Schedule.Calendars)
-	if excluded := except.By(key.FireTime.Seconds()) != nil; err != nil || excluded != (s.State == job.Skipped) {
+	if excluded := except.By(key.FireTime.Seconds()) != nil; err != nil || excluded != (s.State == job.Skipped && s.ErrorCode == job.CodeExcluded) {
 		m.t.Fatalf("slot %v is %v; excluded: %v (%v)", key, s.State, excluded, err)
 	}
+}
+
+// skipped reports whether an occurrence lies in a range that was left out.
+func (m *model) skipped(key job.SlotKey) bool {
+	for _, k := range m.skips {
+		if k.UID == key.UID && k.From <= key.FireTime && key.FireTime <= k.To {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *model) inGap(key job.SlotKey) bool {
@@ -309,22 +388,26 @@ func (m *model) load() (o store.Owned, l store.Loaded) {
 			l.Recurring = append(l.Recurring, j)
 		}
 	}
-	counts := map[[2]any]*store.BacklogCount{}
+	counts := map[[3]any]*store.BacklogCount{}
 	waiting := map[job.SlotKey]bool{}
-	for k, wake := range m.backlog {
+	for k, row := range m.backlog {
 		if !k.Waiting {
 			s := m.slots[k.Slot]
 			l.Claimed = append(l.Claimed, store.SlotOf{Slot: s, Job: m.jobs[k.Slot.UID]})
 			continue
 		}
 		waiting[k.Slot] = true
-		c := counts[[2]any{k.Handler, k.Priority}]
+		group := [3]any{k.Handler, k.Priority, k.Fairness}
+		c := counts[group]
 		if c == nil {
-			c = &store.BacklogCount{Handler: k.Handler, Priority: k.Priority, WakeAt: wake}
-			counts[[2]any{k.Handler, k.Priority}] = c
+			c = &store.BacklogCount{Handler: k.Handler, Priority: k.Priority, Fairness: k.Fairness, WakeAt: row.WakeAt}
+			counts[group] = c
 		}
 		c.Rows++
-		c.WakeAt = min(c.WakeAt, wake)
+		c.WakeAt = min(c.WakeAt, row.WakeAt)
+		if row.CheckAt != 0 && (l.CheckAt == 0 || row.CheckAt < l.CheckAt) {
+			l.CheckAt = row.CheckAt
+		}
 	}
 	for _, c := range counts {
 		l.Backlog = append(l.Backlog, *c)
@@ -453,16 +536,22 @@ func (m *model) onceJobs(r Read) (jobs []job.Job) {
 }
 
 func (m *model) waiting(r Read) (slots []store.BacklogSlot) {
-	for k, wake := range m.backlog {
-		match := k.Handler == r.Handler && k.Priority == r.Priority && backlogLess(r.From, k)
-		if !r.UID.IsZero() {
+	for k, row := range m.backlog {
+		match := k.Handler == r.Handler && k.Priority == r.Priority && k.Fairness == r.Fairness && backlogLess(r.From, k)
+		switch {
+		case !r.UID.IsZero():
 			match = k.Slot.UID == r.UID
+		case r.Checks:
+			match = row.CheckAt != 0
 		}
 		if k.Waiting && match {
-			slots = append(slots, store.BacklogSlot{Row: store.BacklogRow{Key: k, WakeAt: wake}, SlotOf: store.SlotOf{Slot: m.slots[k.Slot], Job: m.jobs[k.Slot.UID]}})
+			slots = append(slots, store.BacklogSlot{Row: row, SlotOf: store.SlotOf{Slot: m.slots[k.Slot], Job: m.jobs[k.Slot.UID]}})
 		}
 	}
 	slices.SortFunc(slots, func(a, b store.BacklogSlot) int {
+		if r.Checks {
+			return cmp.Compare(a.Row.CheckAt, b.Row.CheckAt)
+		}
 		if backlogLess(a.Row.Key, b.Row.Key) {
 			return -1
 		}
@@ -472,8 +561,8 @@ func (m *model) waiting(r Read) (slots []store.BacklogSlot) {
 }
 
 func backlogLess(a, b store.BacklogKey) bool {
-	if a.ReadyAt != b.ReadyAt {
-		return a.ReadyAt < b.ReadyAt
+	if a.Rank != b.Rank {
+		return a.Rank < b.Rank
 	}
 	return a.Slot.Less(b.Slot)
 }

@@ -1,8 +1,11 @@
 package core
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/engine/wheel"
 	"github.com/carillon-scheduler/carillon/job"
@@ -31,6 +34,8 @@ type Shard struct {
 	slots    map[job.SlotKey]*slotState
 	running  map[WorkerKey]map[*slotState]struct{}
 	queues   map[string]*queue
+	lanes    map[job.UID]*lane
+	checks   checks
 	slotRefs refTable[slotState]
 	gaps     []*gapState
 	once     onceWindow
@@ -43,10 +48,11 @@ type Shard struct {
 	markedAt   job.Instant // when the watermark was last carried
 	movedAt    job.Instant // when openFrom was last moved
 
-	pending  pending
-	inflight *Batch
-	outbox   []Message // may leave at once
-	fault    error     // an impossible step: the shard must be loaded anew
+	pending   pending
+	inflight  *Batch
+	outbox    []Message // may leave at once
+	refilling bool      // slots come to their lines from the backlog, in their turn
+	fault     error     // an impossible step: the shard must be loaded anew
 }
 
 // slotState is a slot in memory, and what the database holds of it.
@@ -67,6 +73,11 @@ type slotState struct {
 	ended         []job.Attempt     // attempts that ended since, without ending the slot
 
 	timer    wheel.Timer
+	check    wheel.Timer // its next deadline or objective
+	touched  bool        // something else than its state or attempt is to be written
+	lined    bool        // it waits for a place in its job's lane
+	placed   bool        // it has one
+	doomed   bool        // a newer slot takes its place once its attempt has ended
 	queued   bool        // it is counted in its queue, and stands in the heap
 	asleep   bool        // it is counted in its queue, and waits for its not-before
 	unsent   bool        // claimed, but its worker doesn't know yet
@@ -90,6 +101,7 @@ const (
 	timerReady                        // of a slot: its not-before instant
 	timerTimeout                      // of a slot: its attempt's end
 	timerAttest                       // of a slot: nobody vouched for it
+	timerCheck                        // of a slot: its next deadline or objective
 )
 
 // timer is what the wheel holds: a kind and an index, no pointer.
@@ -107,7 +119,8 @@ func New(cfg Config, owned store.Owned, loaded store.Loaded, workers *Workers, n
 		now: now, firedTo: max(now, owned.Watermark), watermark: owned.Watermark, openFrom: owned.OpenFrom, openFromSent: owned.OpenFrom,
 		wheel:   wheel.New[timer](now.Milliseconds()),
 		slots:   map[job.SlotKey]*slotState{},
-		running: map[WorkerKey]map[*slotState]struct{}{}, queues: map[string]*queue{},
+		running: map[WorkerKey]map[*slotState]struct{}{}, queues: map[string]*queue{}, lanes: map[job.UID]*lane{},
+		checks:  checks{at: job.MaxInstant},
 		movedAt: now, lastUnique: now,
 	}
 	s.startRetention(owned.RetainedFrom)
@@ -117,20 +130,39 @@ func New(cfg Config, owned store.Owned, loaded store.Loaded, workers *Workers, n
 		s.loadJob(&loaded.Recurring[i])
 	}
 	for _, c := range loaded.Backlog {
-		q := s.queue(c.Handler)
-		if c.Priority == priorityLive || c.Priority == priorityBackfill {
-			q.waiting[c.Priority] = backlogStats{rows: c.Rows, wakeAt: c.WakeAt}
+		if c.Fairness != "" {
+			s.loadLane(c)
+			continue
 		}
+		s.queue(c.Handler).tier(c.Priority).backlogStats = backlogStats{rows: c.Rows, wakeAt: c.WakeAt}
+	}
+	if loaded.CheckAt != 0 {
+		s.checks.at = loaded.CheckAt
 	}
 	for i := range loaded.Claimed {
 		s.adopt(loaded.Claimed[i].Slot, &loaded.Claimed[i].Job, true)
 	}
-	for i := range loaded.Open {
-		s.adopt(loaded.Open[i].Slot, &loaded.Open[i].Job, false)
-	}
+	s.loadOpen(loaded.Open)
 	s.once = onceWindow{to: lastKeyOf(s.firedTo)}
 	s.pending.opening, s.reads.inboxWanted = true, true
 	return s
+}
+
+// loadOpen takes up the open slots that aren't in the backlog: first those that run, and
+// hold their jobs' places; then all that wait, before it is decided who is the first.
+func (s *Shard) loadOpen(open []store.SlotOf) {
+	s.refilling = true
+	for _, state := range []job.State{job.Running, job.Ready} {
+		for i := range open {
+			if open[i].Slot.State == state {
+				s.adopt(open[i].Slot, &open[i].Job, false)
+			}
+		}
+	}
+	s.refilling = false
+	for _, uid := range slices.SortedFunc(maps.Keys(s.lanes), func(a, b job.UID) int { return bytes.Compare(a[:], b[:]) }) {
+		s.advanceLane(s.lanes[uid])
+	}
 }
 
 // CanRead reports whether every recurring job of a shard is of a dialect that this program
@@ -265,6 +297,8 @@ func (s *Shard) expire(t timer) {
 		s.timeOut(slot)
 	case t.kind == timerAttest:
 		s.unattested(slot)
+	case t.kind == timerCheck:
+		s.check(slot)
 	}
 }
 

@@ -19,13 +19,26 @@ func (s *Shard) enqueue(slot *slotState) {
 	if slot.row.State != job.Ready || slot.queued {
 		return
 	}
-	q, p := s.queue(slot.job.spec.handler), priorityOf(slot.row.Trigger)
+	q := s.queue(slot.job.spec.handler)
+	p := q.tierOf(slot)
 	sleeps := slot.row.NotBefore > s.now
-	switch {
+	switch limited := slot.limited(); {
 	case slot.job.aside:
 		return // waits until the job is looked at
-	case sleeps && q.asleep[p] >= s.cfg.ReadyLimit, !sleeps && q.counts[p] >= s.cfg.ReadyLimit, !slot.stored && q.waiting[p].due(s.now):
+	case limited && !slot.placed && (!sleeps || slot.job.spec.policies.Overlap.Mode != job.OverlapAllow):
+		s.standInLine(slot)
+	case limited: // a lane keeps few of them in memory
+		s.wait(q, slot, sleeps)
+	case sleeps && p.asleep >= s.cfg.ReadyLimit, !sleeps && p.counts >= s.cfg.ReadyLimit, !slot.stored && p.due(s.now):
 		s.displace(slot)
+	default:
+		s.wait(q, slot, sleeps)
+	}
+}
+
+// wait lets a slot wait in memory: for its not-before, or for a worker.
+func (s *Shard) wait(q *queue, slot *slotState, sleeps bool) {
+	switch {
 	case sleeps:
 		q.sleep(slot)
 		slot.timer = s.wheel.Add(slot.row.NotBefore.Milliseconds(), timer{timerReady, slot.ref})
@@ -56,12 +69,12 @@ func (s *Shard) claim(slot *slotState) bool {
 	row.Attempt++
 	row.Epoch, row.Worker, row.Incarnation = s.proof.Epoch, worker.Key.ID, worker.Key.Incarnation
 	row.ClaimedAt, row.StartedAt, row.FinishedAt = s.now, 0, 0
-	row.Deadline = s.now.Add(slot.job.spec.timeout)
+	row.Deadline = min(s.now.Add(slot.job.spec.timeout), slot.job.spec.policies.TotalEnd(row))
 	slot.started, slot.progress, slot.until = 0, Progress{}, 0
 	slot.unsent, slot.attested = true, true
 	s.startRunning(slot, worker.Key)
 	slot.messages = append(slot.messages, Assign{
-		Worker: worker.Key, Token: s.token(slot), Work: slot.job.work(), Trigger: row.Trigger, Failures: row.Failures,
+		Worker: worker.Key, Token: s.token(slot), Work: slot.job.work(row.Deadline.Sub(s.now)), Trigger: row.Trigger, Failures: row.Failures,
 	})
 	s.markDirty(slot)
 	return true
@@ -81,9 +94,11 @@ func (s *Shard) setState(slot *slotState, next job.State) {
 		return
 	}
 	s.queue(slot.job.spec.handler).leave(slot)
+	s.leaveLine(slot)
 	s.wheel.Cancel(slot.timer)
 	slot.timer = 0
 	slot.row.State = next
+	s.armCheck(slot)
 	if next != job.Running {
 		s.stopRunning(slot)
 	}
@@ -133,6 +148,7 @@ func (s *Shard) end(slot *slotState, e ending) {
 		}
 	}
 	s.observe(slot, Observation{Kind: AttemptEnded, Outcome: e.outcome})
+	s.noteMissed(slot, row.StartedAt)
 	row.Outcome, row.ErrorCode, row.ErrorText = e.outcome, e.code, e.text
 	if e.outcome.CountsAsFailure() {
 		row.Failures++
@@ -142,8 +158,13 @@ func (s *Shard) end(slot *slotState, e ending) {
 	case e.outcome == job.OutcomeSucceeded:
 		row.Result = e.result
 		s.finish(slot, job.Succeeded)
+	case slot.doomed:
+		row.ErrorCode, row.ErrorText = job.CodeReplaced, "a newer slot took its place"
+		s.finish(slot, job.Cancelled)
 	case e.outcome == job.OutcomeCancelled, slot.job.endedAt != 0 && !e.outcome.CountsAsFailure():
 		s.finish(slot, job.Cancelled)
+	case e.outcome != job.OutcomeFailed && s.now >= slot.job.spec.policies.TotalEnd(row):
+		s.expireSlot(slot)
 	case e.outcome.CountsAsFailure() && (e.permanent || row.Failures >= slot.job.spec.retry.MaxAttempts):
 		s.die(slot)
 	case slot.job.endedAt != 0:
@@ -163,11 +184,14 @@ func (s *Shard) retryAfterFailure(slot *slotState, e ending) {
 	if delay <= 0 {
 		delay = policy.Delay(row.Failures, s.cfg.Random())
 	}
-	if at := s.now.Add(delay); policy.Allows(e.code, row.CreatedAt, at) {
+	switch at := s.now.Add(delay); {
+	case !policy.Allows(e.code, max(row.CreatedAt, row.RequestedAt), at):
+		s.die(slot)
+	case at >= slot.job.spec.policies.TotalEnd(row):
+		s.expireSlot(slot) // it couldn't be tried again in time
+	default:
 		s.retry(slot, at)
-		return
 	}
-	s.die(slot)
 }
 
 // finish makes a slot final.
@@ -175,8 +199,15 @@ func (s *Shard) finish(slot *slotState, state job.State) {
 	s.setState(slot, state)
 	slot.row.FinishedAt = s.now
 	slot.row.NotBefore, slot.row.Deadline = 0, 0
+	if state == job.Succeeded || state == job.Dead {
+		s.noteMissed(slot, slot.row.StartedAt)
+	}
 	s.observe(slot, Observation{Kind: SlotFinished, State: state})
 	s.markDirty(slot)
+	if slot.limited() && !slot.placed {
+		s.noteLeft(slot)
+	}
+	s.freePlace(slot)
 }
 
 // die makes a slot a dead letter.
@@ -192,6 +223,12 @@ func (s *Shard) retry(slot *slotState, at job.Instant) {
 	slot.ended = append(slot.ended, row.NewestAttempt())
 	row.FinishedAt, row.Deadline, row.NotBefore = 0, 0, at
 	s.markDirty(slot)
+	if !s.check(slot) {
+		return
+	}
+	if s.sleepsFreely(slot) {
+		s.freePlace(slot) // others run meanwhile
+	}
 	s.enqueue(slot)
 }
 
@@ -276,6 +313,8 @@ type Started struct {
 func (e Started) apply(s *Shard) {
 	if slot := s.slots[e.Token.Key]; slot != nil && s.holds(slot, e.Worker, e.Token) {
 		slot.started = e.At
+		s.noteMissed(slot, e.At)
+		s.armCheck(slot)
 	}
 }
 
@@ -455,17 +494,22 @@ func (s *Shard) take(row job.Slot, state *jobState, inBacklog bool) *slotState {
 	slot := s.track(row, state)
 	slot.stored, slot.storedState, slot.storedAttempt = true, row.State, row.Attempt
 	if inBacklog {
-		key := backlogRow(&row, state.spec.handler).Key
+		key := backlogRow(&row, state.spec).Key
 		slot.backlog = &key
 	}
 	switch row.State {
 	case job.Ready:
 		if state.endedAt != 0 {
 			s.cancel(slot, "its job ended")
-		} else {
+		} else if s.check(slot) {
 			s.enqueue(slot)
 		}
 	case job.Running:
+		s.check(slot)
+		if slot.limited() {
+			slot.placed = true
+			s.laneOf(slot).placed[slot] = struct{}{}
+		}
 		s.startRunning(slot, workerOf(&row))
 		until := s.now.Add(s.cfg.Lease + s.cfg.LeaseMargin)
 		slot.timer = s.wheel.Add(until.Milliseconds(), timer{timerAttest, slot.ref})
@@ -474,14 +518,16 @@ func (s *Shard) take(row job.Slot, state *jobState, inBacklog bool) *slotState {
 }
 
 // cancel ends a slot that is not final.
-func (s *Shard) cancel(slot *slotState, why string) {
+func (s *Shard) cancel(slot *slotState, why string) { s.cancelAs(slot, job.CodeCancelled, why) }
+
+func (s *Shard) cancelAs(slot *slotState, code, why string) {
 	row := &slot.row
 	if row.State == job.Running {
 		s.takeBack(slot)
 		s.stop(slot, StopCancelled)
 		row.Outcome = job.OutcomeCancelled
 	}
-	row.ErrorCode, row.ErrorText = "cancelled", why
+	row.ErrorCode, row.ErrorText = code, why
 	s.finish(slot, job.Cancelled)
 }
 

@@ -58,6 +58,8 @@ var invariants = []struct {
 	{14, eachSlot(finalIsOver)},
 	{15, eachJob(watermarkPassesNoHole)},
 	{16, eachSlot(calendarsAreKept)},
+	{17, eachShard(skipsAreAllowed)},
+	{18, eachJob(limitIsKept)},
 }
 
 // Check returns all violations, in order: by invariant, shard, fire time and job.

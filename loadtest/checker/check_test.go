@@ -175,11 +175,17 @@ func (h *history) otherShard() {
 	h.add(1, immediate, at(5)+1, job.TriggerImmediate)
 	h.plannedJob()
 	h.add(1, again, at(36)+7, job.TriggerManual)
+	// It runs one at a time, and did not make up for all.
+	h.jobOf(again).Policies = job.Policies{CatchUp: job.CatchUp{MaxCount: 9}, Overlap: job.Overlap{MaxRunning: 1}}
+	for _, sec := range []float64{60, 70, 80} {
+		h.drop(1, again, at(sec))
+	}
+	h.Shards[1].Skips = []store.Skip{{UID: again, From: at(60), To: at(80), Count: 3, Code: job.CodeNotCaughtUp, MadeAt: at(65)}}
 	// What waits of the job that was set aside goes on waiting.
 	key := job.SlotKey{FireTime: at(120), UID: aside}
 	a := &h.Shards[1]
 	a.Slots = append(a.Slots, job.Slot{Key: key, Trigger: job.TriggerSchedule, State: job.Ready, CreatedAt: at(120)})
-	a.Backlog = []store.BacklogRow{{Key: store.BacklogKey{Waiting: true, Handler: "h", ReadyAt: at(120), Slot: key}, WakeAt: at(120)}}
+	a.Backlog = []store.BacklogRow{{Key: store.BacklogKey{Waiting: true, Handler: "h", Rank: at(120), Slot: key}, WakeAt: at(120)}}
 }
 
 // plannedJob makes a job with all that a schedule may add: it fires 3 s after the tens,
@@ -209,15 +215,15 @@ func (h *history) openWork() {
 	h.failed(s, job.OutcomeFailed, at(140), at(141))
 	h.unfinish(s.Key)
 	s.State, s.Outcome, s.FinishedAt, s.NotBefore = job.Ready, job.OutcomeFailed, 0, at(300)
-	a.Backlog = []store.BacklogRow{{Key: store.BacklogKey{Waiting: true, Handler: "h", ReadyAt: at(300), Slot: s.Key}, WakeAt: at(300)}}
+	a.Backlog = []store.BacklogRow{{Key: store.BacklogKey{Waiting: true, Handler: "h", Rank: at(300), Slot: s.Key}, WakeAt: at(300)}}
 	// One runs, one waits for a worker.
 	s = h.slot(160)
 	s.State, s.Outcome, s.FinishedAt, s.Deadline = job.Running, job.OutcomeNone, 0, at(220)
 	h.forget(170)
 	*h.slot(170) = job.Slot{Key: h.slot(170).Key, Trigger: job.TriggerBackfill, State: job.Ready, CreatedAt: at(170)}
 	a.Backlog = append(a.Backlog,
-		store.BacklogRow{Key: store.BacklogKey{Handler: "h", ReadyAt: at(160), Slot: s.Key}, WakeAt: at(220)},
-		store.BacklogRow{Key: store.BacklogKey{Waiting: true, Handler: "h", Priority: 1, ReadyAt: at(170), Slot: h.slot(170).Key}, WakeAt: at(170)})
+		store.BacklogRow{Key: store.BacklogKey{Handler: "h", Rank: at(160), Slot: s.Key}, WakeAt: at(220)},
+		store.BacklogRow{Key: store.BacklogKey{Waiting: true, Handler: "h", Priority: 1, Rank: at(170), Slot: h.slot(170).Key}, WakeAt: at(170)})
 	h.job(1, waiting, "waiting", job.Schedule{Kind: job.KindInterval, Every: time.Second, Anchor: at(0)})
 	h.Shards[1].Inbox = []job.UID{waiting}
 }
@@ -395,7 +401,7 @@ var seeds = []struct {
 		h.Shards[0].DeadLetters = append(h.Shards[0].DeadLetters, store.DeadLetter{Key: job.SlotKey{FireTime: at(61), UID: tick}})
 	}},
 	{4, "a dead letter of another death", func(h *history) { h.Shards[0].DeadLetters[0].At = at(34) }},
-	{4, "a row of the backlog in another place than its slot's", func(h *history) { h.Shards[0].Backlog[0].Key.ReadyAt = at(140) }},
+	{4, "a row of the backlog in another place than its slot's", func(h *history) { h.Shards[0].Backlog[0].Key.Rank = at(140) }},
 	{4, "a row of the backlog of no slot", func(h *history) {
 		h.Shards[0].Backlog = append(h.Shards[0].Backlog, store.BacklogRow{Key: store.BacklogKey{Slot: job.SlotKey{FireTime: at(61), UID: tick}}})
 	}},
@@ -440,7 +446,7 @@ var seeds = []struct {
 	{8, "an epoch that falls", func(h *history) {
 		a := &h.Shards[1]
 		a.TakeOvers = append(a.TakeOvers, store.TakeOver{Epoch: 1, Rev: 3, At: at(202)})
-		a.Epoch, a.Rev, a.Slots, a.Backlog, h.Effects = 1, 3, nil, nil, nil
+		a.Epoch, a.Rev, a.Slots, a.Backlog, a.Skips, h.Effects = 1, 3, nil, nil, nil, nil
 		a.Jobs, h.Ledger.Acked = nil, nil
 	}},
 	{8, "an earlier claim that won", func(h *history) { h.Shards[0].TakeOvers[1].Rev, h.Shards[0].Rev = 0, 0 }},
@@ -469,7 +475,7 @@ var seeds = []struct {
 		h.wait(190)
 		s := h.slot(190)
 		s.NotBefore = at(300)
-		h.Shards[0].Backlog = []store.BacklogRow{{Key: store.BacklogKey{Waiting: true, Handler: "h", ReadyAt: at(300), Slot: s.Key}, WakeAt: at(300)}}
+		h.Shards[0].Backlog = []store.BacklogRow{{Key: store.BacklogKey{Waiting: true, Handler: "h", Rank: at(300), Slot: s.Key}, WakeAt: at(300)}}
 	}},
 	{10, "an acknowledged job that isn't there", func(h *history) { h.Ledger.Acked = append(h.Ledger.Acked, unknown) }},
 	{10, "a refused job that is there", func(h *history) { h.Ledger.Refused = append(h.Ledger.Refused, tick) }},
@@ -520,6 +526,21 @@ var seeds = []struct {
 	{16, "an occurrence that was skipped for nothing", func(h *history) {
 		h.jobOf(planned).Schedule.Calendars = ""
 		h.jobOf(planned).Schedule.MaxOccurrences = 6
+	}},
+	{17, "a range that is counted wrong", func(h *history) { h.Shards[1].Skips[0].Count = 4 }},
+	{17, "a range that begins between occurrences", func(h *history) { h.Shards[1].Skips[0].From-- }},
+	{17, "a range that ends between occurrences", func(h *history) { h.Shards[1].Skips[0].To++ }},
+	{17, "a range with a slot", func(h *history) { h.add(1, again, at(70), job.TriggerBackfill) }},
+	{17, "a range of a job that leaves out nothing", func(h *history) { h.jobOf(again).Policies.CatchUp = job.CatchUp{} }},
+	{17, "a range of no job", func(h *history) {
+		h.Shards[1].Skips = append(h.Shards[1].Skips, store.Skip{UID: job.UID{77}, From: at(60), To: at(60), Count: 1})
+	}},
+	{18, "two attempts at a time", func(h *history) { h.slotOf(1, again, at(50)).FinishedAt = at(95) }},
+	{18, "an attempt beside one that failed later", func(h *history) {
+		s := h.slotOf(1, again, at(100))
+		h.Shards[1].Attempts = append(h.Shards[1].Attempts, store.SlotAttempt{Key: s.Key, Attempt: job.Attempt{Number: 1, Worker: "w", Epoch: s.Epoch, ClaimedAt: at(100), EndedAt: at(112), Outcome: job.OutcomeReleased}})
+		s.Attempt, s.Epoch, s.ClaimedAt, s.StartedAt, s.FinishedAt = 2, 2, at(115), at(115), at(116)
+		h.Effects = nil // they are I11's
 	}},
 	{15, "a job that left the inbox without its slots", func(h *history) { h.Shards[1].Inbox = nil }},
 }

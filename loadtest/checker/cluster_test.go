@@ -173,6 +173,7 @@ func (c *cluster) create(ctx context.Context) {
 	j := job.Job{UID: job.UID{0: 1, 14: byte(c.made >> 8), 15: byte(c.made)}, Namespace: "default", Name: fmt.Sprintf("j%d", c.rnd.IntN(c.made)),
 		Handler: "h", Schedule: all[c.rnd.IntN(len(all))], Timeout: 5 * time.Second,
 		Retry: job.RetryPolicy{MaxAttempts: int32(1 + c.rnd.IntN(4)), InitialBackoff: time.Second, MaxBackoff: 5 * time.Second, Factor: 2}}
+	j.Policies = c.somePolicies()
 	j.Shard, j.RequestHash = shard.Of(j.Namespace, j.Name, shards), j.Hash()
 	stored, existing, err := c.node.Create(ctx, j)
 	c.mu.Lock()
@@ -185,6 +186,26 @@ func (c *cluster) create(ctx context.Context) {
 		c.ledger.Acked = append(c.ledger.Acked, j.UID)
 		c.live[j.Name] = *stored
 	}
+}
+
+// somePolicies returns policies of which a few say something, close enough to happen.
+func (c *cluster) somePolicies() (p job.Policies) {
+	seconds := func(most int) time.Duration { return time.Duration(1+c.rnd.IntN(most)) * time.Second }
+	if c.rnd.IntN(3) == 0 {
+		p.StartDeadline = seconds(30)
+		p.TotalDeadline = p.StartDeadline + seconds(60)
+	}
+	if c.rnd.IntN(3) == 0 {
+		p.CatchUp = []job.CatchUp{{Mode: job.CatchUpLatest}, {Mode: job.CatchUpNone}, {MaxCount: int32(1 + c.rnd.IntN(5))}, {MaxAge: seconds(20)}}[c.rnd.IntN(4)]
+	}
+	if c.rnd.IntN(2) == 0 {
+		p.Overlap = []job.Overlap{{MaxRunning: int32(1 + c.rnd.IntN(3))}, {Mode: job.OverlapQueue}, {Mode: job.OverlapSkip}, {Mode: job.OverlapReplace}}[c.rnd.IntN(4)]
+	}
+	if c.rnd.IntN(3) == 0 {
+		p.Priority = int32(c.rnd.IntN(5) - 2)
+		p.StartWithin, p.FinishWithin = seconds(5), seconds(30)
+	}
+	return p
 }
 
 // anyJob picks a job that may live.

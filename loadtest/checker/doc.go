@@ -32,10 +32,13 @@
 //	I13  a success is one complete run; a second complete run follows only an attempt
 //	     that was taken from its worker
 //	I14  a final slot has an end, and no row of the backlog
-//	I15  the watermark passes no hole: every occurrence up to it has a slot or lies in a
-//	     gap
+//	I15  the watermark passes no hole: every occurrence up to it has a slot, lies in a
+//	     gap, or in a range that was left out
 //	I16  an occurrence that a calendar of its job excludes is skipped, and no other one
 //	     is for that reason
+//	I17  a range that was left out is one of a job that leaves out some, begins and ends
+//	     at an occurrence, counts them right, and holds no slot
+//	I18  no more attempts of a job run at a time than its overlap policy allows
 //
 // I15 holds at every instant, also in the middle of a fault, and I1 takes over where
 // the watermark ends, so that a missing slot breaks one of the two.

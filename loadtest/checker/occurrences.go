@@ -30,7 +30,7 @@ func (w *world) missing(v *view, j *job.Job, after, until job.Instant) {
 	var lost []job.SlotKey
 	for at := range w.owed(v, j, after, until) {
 		key := job.SlotKey{FireTime: at, UID: j.UID}
-		if v.slots[key] == nil && !v.inGap(key) {
+		if v.slots[key] == nil && !v.inGap(key) && !v.skipped(key) {
 			lost = append(lost, key)
 		}
 	}

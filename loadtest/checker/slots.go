@@ -68,32 +68,44 @@ func backlogAgrees(w *world, v *view, s *job.Slot) {
 		if s.State.Final() {
 			continue
 		}
-		if want := backlogRow(s, j); !s.State.Open() || row != want {
+		want := backlogRow(s, j)
+		want.CheckAt = row.CheckAt
+		if !s.State.Open() || row != want || !checkedInTime(s, j, row) {
 			w.complain(v, s.Key, "is %v and stands in the backlog as %+v, want %+v", s.State, row, want)
 		}
 	}
 }
 
-// The priorities of the backlog: live work goes first.
-const (
-	live     = 0
-	backfill = 1
-)
-
-// backlogRow is the row that an open slot has in the backlog, if it has one.
+// backlogRow is the row that an open slot has in the backlog, if it has one, but for when
+// it is to be checked. The tiers of a priority are live work's and what is made up for.
 func backlogRow(s *job.Slot, j *job.Job) store.BacklogRow {
 	ready := cmp.Or(s.NotBefore, s.CreatedAt)
-	row := store.BacklogRow{Key: store.BacklogKey{Waiting: s.State == job.Ready, Priority: live, ReadyAt: ready, Slot: s.Key}, WakeAt: ready}
-	if j != nil {
-		row.Key.Handler = j.Handler
-	}
-	if s.Trigger == job.TriggerBackfill {
-		row.Key.Priority = backfill
-	}
+	row := store.BacklogRow{Key: store.BacklogKey{Waiting: s.State == job.Ready, Rank: ready, Slot: s.Key}, WakeAt: ready}
+	made := s.Trigger == job.TriggerBackfill
 	if s.State == job.Running {
 		row.WakeAt = s.Deadline
 	}
+	if j != nil {
+		row.Key.Handler, row.Key.Priority = j.Handler, -2*j.Policies.Priority
+		if _, limited := j.Policies.Overlap.Limit(); limited && s.State == job.Ready {
+			row.Key.Fairness, row.Key.Rank = s.Key.UID.String(), s.Key.FireTime
+			made = made && j.Policies.Overlap.Mode == job.OverlapAllow
+		}
+	}
+	if made {
+		row.Key.Priority++
+	}
 	return row
+}
+
+// checkedInTime reports whether a row of the backlog says to look at its slot before that
+// expires.
+func checkedInTime(s *job.Slot, j *job.Job, row store.BacklogRow) bool {
+	if j == nil || s.State != job.Ready {
+		return true
+	}
+	at := j.Policies.ExpiresAt(s)
+	return at == job.MaxInstant || row.CheckAt != 0 && row.CheckAt <= at
 }
 
 // I4, of a shard.

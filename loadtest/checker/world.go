@@ -30,6 +30,8 @@ type view struct {
 	attempts map[job.SlotKey][]job.Attempt // rows, in the order of their numbers
 	letters  map[job.SlotKey]*store.DeadLetter
 	backlog  map[job.SlotKey][]store.BacklogRow
+	slotsOf  map[job.UID][]*job.Slot // of jobs whose overlap is limited
+	skips    map[job.UID][]store.Skip
 	first    map[job.UID]int // how many slots a job has because it is immediate
 	taken    map[shard.Epoch]int
 	runs     []run
@@ -63,7 +65,7 @@ func newView(a *store.Audit) *view {
 	v := &view{
 		Audit: a, jobs: map[job.UID]*job.Job{}, inbox: map[job.UID]bool{}, slots: map[job.SlotKey]*job.Slot{},
 		attempts: map[job.SlotKey][]job.Attempt{}, letters: map[job.SlotKey]*store.DeadLetter{}, backlog: map[job.SlotKey][]store.BacklogRow{},
-		first: map[job.UID]int{}, taken: map[shard.Epoch]int{}, runsOf: map[job.SlotKey][]*run{},
+		first: map[job.UID]int{}, slotsOf: map[job.UID][]*job.Slot{}, skips: map[job.UID][]store.Skip{}, taken: map[shard.Epoch]int{}, runsOf: map[job.SlotKey][]*run{},
 	}
 	for i := range a.Jobs {
 		v.jobs[a.Jobs[i].UID] = &a.Jobs[i]
@@ -74,6 +76,9 @@ func newView(a *store.Audit) *view {
 	for i := range a.Slots {
 		s := &a.Slots[i]
 		v.slots[s.Key] = s
+		if j := v.jobs[s.Key.UID]; j != nil && j.Policies.Overlap != (job.Overlap{}) {
+			v.slotsOf[s.Key.UID] = append(v.slotsOf[s.Key.UID], s)
+		}
 		if s.Trigger == job.TriggerImmediate {
 			v.first[s.Key.UID]++
 		}
@@ -83,6 +88,9 @@ func newView(a *store.Audit) *view {
 	}
 	for i := range a.DeadLetters {
 		v.letters[a.DeadLetters[i].Key] = &a.DeadLetters[i]
+	}
+	for _, k := range a.Skips {
+		v.skips[k.UID] = append(v.skips[k.UID], k)
 	}
 	for _, r := range a.Backlog {
 		v.backlog[r.Key.Slot] = append(v.backlog[r.Key.Slot], r)

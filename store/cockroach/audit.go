@@ -30,6 +30,7 @@ func (db *DB) Audit(ctx context.Context, id shard.ID) (a store.Audit, err error)
 			into(ctx, tx, id, &a.Backlog, storekit.ScanBacklogRow, auditBacklog),
 			into(ctx, tx, id, &a.DeadLetters, storekit.ScanOneDeadLetter, auditDead),
 			into(ctx, tx, id, &a.Gaps, storekit.ScanGap, selectGaps),
+			into(ctx, tx, id, &a.Skips, storekit.ScanSkip, auditSkips),
 			into(ctx, tx, id, &a.Events, storekit.ScanEvent, auditEvents))
 	})
 	return a, err

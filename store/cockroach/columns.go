@@ -71,15 +71,15 @@ func scanJobKey(row storekit.Scanner) (k jobKey, err error) {
 
 // jobIn is a job to be written, with its structured parts as text.
 type jobIn struct {
-	job                     *job.Job
-	schedule, retry, labels string
+	job   *job.Job
+	texts storekit.JobTexts
 }
 
 // jobArrays are the columns of jobs in the order of jobColumnsIn.
 func jobArrays(rows []jobIn) (arrays []any, err error) {
 	for i := range rows {
 		r := &rows[i]
-		if r.schedule, r.retry, r.labels, err = storekit.EncodeJob(r.job); err != nil {
+		if r.texts, err = storekit.EncodeJob(r.job); err != nil {
 			return nil, err
 		}
 	}
@@ -92,8 +92,8 @@ func jobArrays(rows []jobIn) (arrays []any, err error) {
 		gather(rows, func(r *jobIn) []byte { return storekit.NonNil(r.job.Params) }),
 		gather(rows, func(r *jobIn) int16 { return int16(r.job.Schedule.Kind) }),
 		gather(rows, func(r *jobIn) *int64 { return orNull(r.job.Schedule.Kind == job.KindOnce, int64(r.job.Schedule.At)) }),
-		gather(rows, func(r *jobIn) string { return r.schedule }),
-		gather(rows, func(r *jobIn) string { return r.retry }),
+		gather(rows, func(r *jobIn) string { return r.texts.Schedule }),
+		gather(rows, func(r *jobIn) string { return r.texts.Retry }),
 		gather(rows, func(r *jobIn) int64 { return r.job.Timeout.Microseconds() }),
 		gather(rows, func(r *jobIn) int64 { return int64(r.job.CreatedAt) }),
 		gather(rows, func(r *jobIn) int64 { return int64(r.job.EffectiveFrom) }),
@@ -101,7 +101,8 @@ func jobArrays(rows []jobIn) (arrays []any, err error) {
 		gather(rows, func(r *jobIn) *string { return orNull(r.job.RequestID != "", r.job.RequestID) }),
 		gather(rows, func(r *jobIn) string { return r.job.RequestHash }),
 		gather(rows, func(r *jobIn) *string { return orNull(r.job.Quarantine != "", r.job.Quarantine) }),
-		gather(rows, func(r *jobIn) string { return r.labels }),
+		gather(rows, func(r *jobIn) string { return r.texts.Labels }),
+		gather(rows, func(r *jobIn) string { return r.texts.Policies }),
 	}, nil
 }
 
@@ -158,6 +159,8 @@ func slotArrays(rows []slotIn) []any {
 		gather(rows, func(r *slotIn) string { return r.ErrorCode }),
 		gather(rows, func(r *slotIn) string { return r.ErrorText }),
 		gather(rows, func(r *slotIn) []byte { return storekit.NonNil(r.Result) }),
+		gather(rows, func(r *slotIn) int64 { return int64(r.RequestedAt) }),
+		gather(rows, func(r *slotIn) int16 { return int16(r.Breaches) }),
 	}
 }
 
@@ -203,10 +206,9 @@ func attemptArrays(rows []attemptIn) []any {
 
 // backlogIn is a place in the backlog, with its shard.
 type backlogIn struct {
-	shard   int32
-	key     store.BacklogKey
-	wakeAt  job.Instant
-	trigger job.Trigger
+	shard int32
+	key   store.BacklogKey
+	row   *store.BacklogRow // nil for one that goes
 }
 
 func backlogArrays(rows []backlogIn) []any {
@@ -216,7 +218,7 @@ func backlogArrays(rows []backlogIn) []any {
 		gather(rows, func(r *backlogIn) string { return r.key.Handler }),
 		gather(rows, func(r *backlogIn) int32 { return r.key.Priority }),
 		gather(rows, func(r *backlogIn) string { return r.key.Fairness }),
-		gather(rows, func(r *backlogIn) int64 { return int64(r.key.ReadyAt) }),
+		gather(rows, func(r *backlogIn) int64 { return int64(r.key.Rank) }),
 		gather(rows, func(r *backlogIn) int64 { return int64(r.key.Slot.FireTime) }),
 		gather(rows, func(r *backlogIn) []byte { return r.key.Slot.UID[:] }),
 	}

@@ -53,11 +53,11 @@ func everything(owned store.Owned) (prepare, rows store.ShardBatch) {
 		Creates: []store.Create{{Job: more, Slots: []job.Slot{second}}}, Updates: []store.SlotUpdate{{Slot: running, FromState: job.Ready}},
 		Requests: []store.Request{{Namespace: "d", RequestID: "r", Key: manual.Key}}, Slots: []job.Slot{manual},
 		Attempts: []store.SlotAttempt{{Key: first.Key, Attempt: job.Attempt{Number: 1}}}, Lates: []store.LateResult{{Key: first.Key, Attempt: 1, Text: "late"}},
-		BacklogPuts: []store.BacklogRow{{Key: store.BacklogKey{Waiting: true, Handler: "h", ReadyAt: at, Slot: manual.Key}, Trigger: job.TriggerManual}},
+		BacklogPuts: []store.BacklogRow{{Key: store.BacklogKey{Waiting: true, Handler: "h", Rank: at, Slot: manual.Key}, ReadyAt: at, Trigger: job.TriggerManual}},
 		DeadPuts:    []store.DeadLetter{{Key: second.Key, Namespace: "d", Handler: "h"}},
 		GapMoves:    []store.GapMove{{Key: gap.Key, From: gap.Cursor, To: job.SlotKey{FireTime: at - 2}}},
 		Ends:        []store.JobEnd{{UID: old.UID, EndedAt: at}}, Events: []store.Event{{Seq: 1, At: at, Kind: store.EventDeadLetter}},
-		SlotPrunes: []store.SlotPrune{{Key: job.SlotKey{FireTime: 1}, State: job.Succeeded}}, Old: store.Old{EventsBefore: 1, RequestsBefore: 1}}
+		SlotPrunes: []store.SlotPrune{{Key: job.SlotKey{FireTime: 1}, State: job.Succeeded}}, Old: store.Old{EventsBefore: 1, RequestsBefore: 1, SkipsBefore: 1}}
 	return prepare, rows
 }
 

@@ -163,10 +163,10 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 			return err
 		}
 		rows, err = tx.Query(ctx, loadBacklog, id)
-		l.Backlog, err = collect(rows, err, func(row storekit.Scanner) (c store.BacklogCount, err error) {
-			return c, row.Scan(&c.Handler, &c.Priority, &c.Rows, &c.WakeAt)
-		})
-		return err
+		if l.Backlog, err = collect(rows, err, storekit.ScanBacklogCount); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, loadCheckAt, id).Scan(&l.CheckAt)
 	})
 	return l, err
 }
@@ -214,9 +214,12 @@ func (db *DB) OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, un
 // Waiting implements store.Loader.
 func (db *DB) Waiting(ctx context.Context, p shard.Proof, q store.BacklogQuery) (slots []store.BacklogSlot, err error) {
 	query, args := waitingOf,
-		[]any{int32(p.Shard), q.Handler, q.Priority, q.After.Fairness, int64(q.After.ReadyAt), int64(q.After.Slot.FireTime), q.After.Slot.UID[:]}
-	if !q.UID.IsZero() {
+		[]any{int32(p.Shard), q.Handler, q.Priority, q.Fairness, int64(q.After.Rank), int64(q.After.Slot.FireTime), q.After.Slot.UID[:]}
+	switch {
+	case !q.UID.IsZero():
 		query, args = waitingOfJob, []any{int32(p.Shard), q.UID[:]}
+	case q.Checks:
+		query, args = waitingToCheck, []any{int32(p.Shard)}
 	}
 	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, query, append(args, q.Limit)...)
@@ -297,7 +300,8 @@ func (db *DB) SpentJob(ctx context.Context, p shard.Proof, uid job.UID, last, be
 // Oldest implements store.Loader.
 func (db *DB) Oldest(ctx context.Context, p shard.Proof, from store.Old) (old store.Old, err error) {
 	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, selectOldest, int32(p.Shard), int64(from.RequestsFrom), int64(from.EventsFrom)).Scan(&old.RequestsFrom, &old.EventsFrom)
+		return tx.QueryRow(ctx, selectOldest, int32(p.Shard), int64(from.RequestsFrom), int64(from.EventsFrom), int64(from.SkipsFrom)).
+			Scan(&old.RequestsFrom, &old.EventsFrom, &old.SkipsFrom)
 	})
 	return old, err
 }

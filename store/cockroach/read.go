@@ -166,6 +166,11 @@ func (db *DB) Events(ctx context.Context, id shard.ID, limit int) ([]store.Event
 	return list(ctx, db, "read events", storekit.ScanEvent, listEvents, int32(id), limit)
 }
 
+// Skips implements store.Reader.
+func (db *DB) Skips(ctx context.Context, id shard.ID, uid job.UID, from job.Instant, limit int) ([]store.Skip, error) {
+	return list(ctx, db, "read skips", storekit.ScanSkip, listSkips, int32(id), uid[:], int64(from), limit)
+}
+
 // RegisterHandlers implements store.Catalog.
 func (db *DB) RegisterHandlers(ctx context.Context, names []string, at job.Instant) error {
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))

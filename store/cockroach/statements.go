@@ -11,9 +11,9 @@ const (
 	pruneStands = `s.shard = u.shard AND s.fire_time = u.fire_time AND s.uid = u.uid AND s.state = u.state AND s.attempt = u.attempt AND s.state > 2`
 
 	slotColumnsIn = `shard, fire_time, uid, trigger, state, attempt, failures, epoch, worker, incarnation,
-		created_at, claimed_at, started_at, finished_at, not_before, deadline, outcome, error_code, error_text, result`
+		created_at, claimed_at, started_at, finished_at, not_before, deadline, outcome, error_code, error_text, result, requested_at, breaches`
 	slotUnnest = `unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT2[], $5::INT2[], $6::INT4[], $7::INT4[], $8::INT8[], $9::TEXT[], $10::TEXT[],
-		$11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::INT8[], $16::INT8[], $17::INT2[], $18::TEXT[], $19::TEXT[], $20::BYTEA[])`
+		$11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::INT8[], $16::INT8[], $17::INT2[], $18::TEXT[], $19::TEXT[], $20::BYTEA[], $21::INT8[], $22::INT2[])`
 )
 
 // fenceText is what the fence's failing cast holds.
@@ -31,9 +31,9 @@ const (
 		FROM unnest($1::INT4[], $2::INT8[], $3::INT8[], $4::INT8[]) AS u (shard, watermark, open_from, retained_from) WHERE h.shard = u.shard`
 
 	jobColumnsIn = `shard, uid, namespace, name, handler, params, kind, fire_at, schedule, retry, timeout_us,
-		created_at, effective_from, ended_at, request_id, request_hash, quarantine, labels`
+		created_at, effective_from, ended_at, request_id, request_hash, quarantine, labels, policies`
 	insertJobs = `INSERT INTO jobs (` + jobColumnsIn + `) SELECT * FROM unnest($1::INT4[], $2::BYTEA[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::BYTEA[],
-		$7::INT2[], $8::INT8[], $9::TEXT[], $10::TEXT[], $11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::TEXT[], $16::TEXT[], $17::TEXT[], $18::TEXT[])
+		$7::INT2[], $8::INT8[], $9::TEXT[], $10::TEXT[], $11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::TEXT[], $16::TEXT[], $17::TEXT[], $18::TEXT[], $19::TEXT[])
 		ON CONFLICT DO NOTHING RETURNING shard, uid`
 	endJobs = `UPDATE jobs j SET ended_at = u.ended_at, ended_by_itself = u.by_itself
 		FROM unnest($1::INT4[], $2::BYTEA[], $3::INT8[], $4::BOOL[]) AS u (shard, uid, ended_at, by_itself)
@@ -48,16 +48,17 @@ const (
 	insertSlotsOfJobs = `INSERT INTO slots (` + slotColumnsIn + `) SELECT u.* FROM ` + slotUnnest + ` AS u (` + slotColumnsIn + `)
 		WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.shard = u.shard AND j.uid = u.uid) ON CONFLICT DO NOTHING RETURNING shard, fire_time, uid`
 	insertSlotsOfRequests = `INSERT INTO slots (` + slotColumnsIn + `) SELECT u.* FROM ` + slotUnnest + ` AS u (` + slotColumnsIn + `)
-		WHERE EXISTS (SELECT 1 FROM unnest($21::INT4[], $22::INT8[], $23::BYTEA[], $24::TEXT[], $25::TEXT[]) AS q (shard, fire_time, uid, namespace, request_id)
+		WHERE EXISTS (SELECT 1 FROM unnest($23::INT4[], $24::INT8[], $25::BYTEA[], $26::TEXT[], $27::TEXT[]) AS q (shard, fire_time, uid, namespace, request_id)
 			JOIN requests r ON r.shard = q.shard AND r.namespace = q.namespace AND r.request_id = q.request_id AND r.fire_time = q.fire_time AND r.uid = q.uid
 			WHERE q.shard = u.shard AND q.fire_time = u.fire_time AND q.uid = u.uid)
 		ON CONFLICT DO NOTHING RETURNING shard, fire_time, uid`
 	updateSlots = `UPDATE slots s SET trigger = u.trigger, created_at = u.created_at, state = u.state, attempt = u.attempt, failures = u.failures, epoch = u.epoch, worker = u.worker, incarnation = u.incarnation,
 		claimed_at = u.claimed_at, started_at = u.started_at, finished_at = u.finished_at, not_before = u.not_before, deadline = u.deadline,
-		outcome = u.outcome, error_code = u.error_code, error_text = u.error_text, result = u.result
+		outcome = u.outcome, error_code = u.error_code, error_text = u.error_text, result = u.result,
+		requested_at = u.requested_at, breaches = u.breaches
 		FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT2[], $5::INT2[], $6::INT4[], $7::INT4[], $8::INT8[], $9::TEXT[], $10::TEXT[],
 			$11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::INT8[], $16::INT8[], $17::INT2[], $18::TEXT[], $19::TEXT[], $20::BYTEA[],
-			$21::INT2[], $22::INT4[]) AS u (` + slotColumnsIn + `, from_state, from_attempt)
+			$21::INT8[], $22::INT2[], $23::INT2[], $24::INT4[]) AS u (` + slotColumnsIn + `, from_state, from_attempt)
 		WHERE s.shard = u.shard AND s.fire_time = u.fire_time AND s.uid = u.uid AND s.state = u.from_state AND s.attempt = u.from_attempt
 		RETURNING s.shard, s.fire_time, s.uid`
 
@@ -71,13 +72,13 @@ const (
 		AS u (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid)
 		WHERE b.shard = u.shard AND b.waiting = u.waiting AND b.handler = u.handler AND b.priority = u.priority AND b.fairness = u.fairness
 			AND b.ready_at = u.ready_at AND b.fire_time = u.fire_time AND b.uid = u.uid`
-	insertBacklog = `INSERT INTO backlog (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at)
-		SELECT u.shard, u.waiting, u.handler, u.priority, u.fairness, u.ready_at, u.fire_time, u.uid, u.wake_at
-		FROM unnest($1::INT4[], $2::BOOL[], $3::TEXT[], $4::INT4[], $5::TEXT[], $6::INT8[], $7::INT8[], $8::BYTEA[], $9::INT8[], $10::INT2[])
-			AS u (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at, trigger)
+	insertBacklog = `INSERT INTO backlog (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at, check_at)
+		SELECT u.shard, u.waiting, u.handler, u.priority, u.fairness, u.ready_at, u.fire_time, u.uid, u.wake_at, u.check_at
+		FROM unnest($1::INT4[], $2::BOOL[], $3::TEXT[], $4::INT4[], $5::TEXT[], $6::INT8[], $7::INT8[], $8::BYTEA[], $9::INT8[], $10::INT8[], $11::INT8[], $12::INT2[])
+			AS u (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at, check_at, stands_at, trigger)
 		JOIN slots s ON s.shard = u.shard AND s.fire_time = u.fire_time AND s.uid = u.uid
 		WHERE s.state = CASE WHEN u.waiting THEN 1 ELSE 2 END AND s.trigger = u.trigger
-			AND CASE WHEN s.not_before <> 0 THEN s.not_before ELSE s.created_at END = u.ready_at
+			AND CASE WHEN s.not_before <> 0 THEN s.not_before ELSE s.created_at END = u.stands_at
 		ON CONFLICT DO NOTHING`
 
 	insertDead = `INSERT INTO dead_letters (shard, fire_time, uid, handler, dead_at, namespace, error_code, fingerprint, sample)
@@ -92,6 +93,9 @@ const (
 	moveGap   = `UPDATE gaps SET cursor_time = $6, cursor_uid = $7 WHERE shard = $1 AND to_time = $2 AND uid = $3 AND cursor_time = $4 AND cursor_uid = $5`
 	closeGap  = `DELETE FROM gaps WHERE shard = $1 AND to_time = $2 AND uid = $3 AND cursor_time = $4 AND cursor_uid = $5`
 
+	insertSkips = `INSERT INTO skips (shard, uid, to_time, from_time, count, code, made_at)
+		SELECT * FROM unnest($1::INT4[], $2::BYTEA[], $3::INT8[], $4::INT8[], $5::INT8[], $6::TEXT[], $7::INT8[]) ON CONFLICT DO NOTHING`
+
 	// A slot goes with what hangs on it, if it stands as it was read.
 	pruneAttempts = `DELETE FROM attempts a USING ` + pruneUnnest + `, slots s WHERE ` + pruneStands + `
 			AND a.shard = u.shard AND a.fire_time = u.fire_time AND a.uid = u.uid`
@@ -104,6 +108,9 @@ const (
 		SELECT r.namespace, r.request_id FROM requests r WHERE r.shard = $1 AND r.fire_time >= $2 AND r.fire_time < $3 ORDER BY r.fire_time LIMIT $4)`
 	pruneEvents = `DELETE FROM events d WHERE d.shard = $1 AND (d.epoch, d.seq) IN (
 		SELECT e.epoch, e.seq FROM events e WHERE e.shard = $1 AND e.at >= $2 AND e.at < $3 ORDER BY e.at LIMIT $4)`
+
+	pruneSkips = `DELETE FROM skips d WHERE d.shard = $1 AND (d.uid, d.to_time) IN (
+		SELECT k.uid, k.to_time FROM skips k WHERE k.shard = $1 AND k.made_at >= $2 AND k.made_at < $3 ORDER BY k.made_at LIMIT $4)`
 
 	deleteInbox  = `DELETE FROM inbox i WHERE i.shard = $1 AND i.uid = ANY ($2::BYTEA[])`
 	insertEvents = `INSERT INTO events (shard, epoch, seq, at, kind, uid, fire_time, detail)
@@ -156,7 +163,8 @@ const (
 	loadClaimed = `SELECT ` + storekit.SlotColumns + `, ` + storekit.JobColumns + ` FROM backlog b
 		JOIN LATERAL (SELECT s.* FROM slots s WHERE s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid LIMIT 1) s ON true
 		JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid WHERE b.shard = $1 AND NOT b.waiting`
-	loadBacklog = `SELECT handler, priority, count(*), min(wake_at) FROM backlog WHERE shard = $1 AND waiting GROUP BY handler, priority`
+	loadBacklog = `SELECT handler, priority, fairness, count(*), min(wake_at) FROM backlog WHERE shard = $1 AND waiting GROUP BY handler, priority, fairness`
+	loadCheckAt = `SELECT coalesce((SELECT c.check_at FROM backlog c WHERE c.shard = $1 AND c.check_at > 0 ORDER BY c.check_at LIMIT 1), 0)`
 	selectOnce  = `SELECT ` + storekit.JobColumns + ` FROM jobs j
 		WHERE j.shard = $1 AND j.fire_at IS NOT NULL AND (j.ended_at IS NULL OR j.ended_at >= j.fire_at) AND (j.fire_at, j.uid) > ($2, $3) AND j.fire_at <= $4
 		` + notInInbox + ` ORDER BY j.fire_at, j.uid LIMIT $5`
@@ -164,8 +172,11 @@ const (
 		JOIN LATERAL (SELECT s.shard, ` + storekit.SlotColumns + ` FROM slots s WHERE s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid LIMIT 1) s ON true
 		JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid
 		WHERE b.shard = $1 AND b.waiting AND `
-	orderWaiting = ` ORDER BY b.handler, b.priority, b.fairness, b.ready_at, b.fire_time, b.uid LIMIT `
-	waitingOf    = selectWaiting + `b.handler = $2 AND b.priority = $3 AND (b.fairness, b.ready_at, b.fire_time, b.uid) > ($4, $5, $6, $7)` + orderWaiting + `$8`
+	orderWaiting   = ` ORDER BY b.handler, b.priority, b.fairness, b.ready_at, b.fire_time, b.uid LIMIT `
+	waitingOf      = selectWaiting + `b.handler = $2 AND b.priority = $3 AND b.fairness = $4 AND (b.ready_at, b.fire_time, b.uid) > ($5, $6, $7)` + orderWaiting + `$8`
+	waitingToCheck = `SELECT ` + storekit.WaitingColumns + ` FROM (SELECT c.* FROM backlog c WHERE c.shard = $1 AND c.check_at > 0 ORDER BY c.check_at LIMIT $2) b
+		JOIN LATERAL (SELECT s.shard, ` + storekit.SlotColumns + ` FROM slots s WHERE s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid LIMIT 1) s ON true
+		JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid ORDER BY b.check_at`
 	waitingOfJob = selectWaiting + `b.uid = $2` + orderWaiting + `$3`
 	selectInbox  = `SELECT ` + storekit.JobColumns + ` FROM inbox i
 		JOIN LATERAL (SELECT j.* FROM jobs j WHERE j.shard = i.shard AND j.uid = i.uid LIMIT 1) j ON true WHERE i.shard = $1 LIMIT $2`
@@ -176,7 +187,8 @@ const (
 	selectEndedJobs = `SELECT j.uid, j.ended_at FROM jobs j
 		WHERE j.shard = $1 AND j.ended_at IS NOT NULL AND (j.ended_at, j.uid) > ($2, $3) AND j.ended_at < $4 ORDER BY j.ended_at, j.uid LIMIT $5`
 	selectOldest = `SELECT coalesce((SELECT min(r.fire_time) FROM requests r WHERE r.shard = $1 AND r.fire_time >= $2), 0),
-		coalesce((SELECT min(e.at) FROM events e WHERE e.shard = $1 AND e.at >= $3), 0)`
+		coalesce((SELECT min(e.at) FROM events e WHERE e.shard = $1 AND e.at >= $3), 0),
+		coalesce((SELECT min(k.made_at) FROM skips k WHERE k.shard = $1 AND k.made_at >= $4), 0)`
 	selectSpent = `SELECT (SELECT count(*) FROM (SELECT 1 FROM dead_letters d WHERE d.shard = $1 AND d.uid = $2 LIMIT 1) dead)
 		+ (SELECT count(*) FROM slots s WHERE s.shard = $1 AND s.uid = $2 AND s.trigger IN (2, 3) AND (s.state IN (1, 2, 4) OR s.finished_at >= $4))
 		+ (SELECT count(*) FROM slots s WHERE s.shard = $1 AND s.fire_time = $3 AND s.uid = $2 AND (s.state IN (1, 2, 4) OR s.finished_at >= $4))`
@@ -220,6 +232,7 @@ const (
 	groupDead = `SELECT d.handler, d.fingerprint, d.error_code, max(d.sample), count(*), min(d.dead_at), max(d.dead_at)
 		FROM dead_letters d WHERE d.namespace = $1 GROUP BY d.handler, d.fingerprint, d.error_code
 		ORDER BY count(*) DESC, d.handler, d.fingerprint, d.error_code LIMIT $2`
+	listSkips     = `SELECT ` + storekit.SkipColumns + ` FROM skips k WHERE k.shard = $1 AND k.uid = $2 AND k.to_time >= $3 ORDER BY k.to_time LIMIT $4`
 	listEvents    = selectEvents + `epoch DESC, seq DESC LIMIT $2`
 	selectEvents  = `SELECT seq, at, kind, uid, fire_time, detail FROM events WHERE shard = $1 ORDER BY `
 	touchHandlers = `INSERT INTO handlers (name, created_at, last_seen_at) SELECT u.name, $2, $2 FROM unnest($1::TEXT[]) AS u (name)
@@ -246,9 +259,10 @@ const (
 	auditInbox    = `SELECT uid FROM inbox WHERE shard = $1 ORDER BY uid`
 	auditSlots    = `SELECT ` + storekit.SlotColumns + ` FROM slots s WHERE s.shard = $1 ORDER BY s.fire_time, s.uid`
 	auditAttempts = `SELECT a.fire_time, a.uid, ` + storekit.AttemptColumns + ` FROM attempts a WHERE a.shard = $1 ORDER BY a.fire_time, a.uid, a.attempt`
-	auditBacklog  = `SELECT waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at FROM backlog
+	auditBacklog  = `SELECT waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at, coalesce(check_at, 0) FROM backlog
 		WHERE shard = $1 ORDER BY waiting, handler, priority, fairness, ready_at, fire_time, uid`
 	auditDead   = `SELECT ` + storekit.DeadLetterColumns + ` FROM dead_letters d WHERE d.shard = $1 ORDER BY d.fire_time, d.uid`
+	auditSkips  = `SELECT ` + storekit.SkipColumns + ` FROM skips k WHERE k.shard = $1 ORDER BY k.uid, k.to_time`
 	auditEvents = selectEvents + `epoch, seq`
 )
 
@@ -274,6 +288,12 @@ func Statements() map[string]string {
 		"insertGap":             insertGap,
 		"moveGap":               moveGap,
 		"closeGap":              closeGap,
+		"insertSkips":           insertSkips,
+		"pruneSkips":            pruneSkips,
+		"loadCheckAt":           loadCheckAt,
+		"waitingToCheck":        waitingToCheck,
+		"listSkips":             listSkips,
+		"auditSkips":            auditSkips,
 		"pruneAttempts":         pruneAttempts,
 		"pruneDead":             pruneDead,
 		"pruneSlots":            pruneSlots,

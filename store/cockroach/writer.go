@@ -342,12 +342,15 @@ func (w *writer) queues() {
 			dels = append(dels, backlogIn{shard: id, key: k})
 		}
 		for _, r := range s.BacklogPuts {
-			puts = append(puts, backlogIn{id, r.Key, r.WakeAt, r.Trigger})
+			puts = append(puts, backlogIn{id, r.Key, &r})
 		}
 	}
 	w.arrays(deleteBacklog, len(dels), backlogArrays(dels)...)
 	w.arrays(insertBacklog, len(puts), append(backlogArrays(puts),
-		gather(puts, func(r *backlogIn) int64 { return int64(r.wakeAt) }), gather(puts, func(r *backlogIn) int16 { return int16(r.trigger) }))...)
+		gather(puts, func(r *backlogIn) int64 { return int64(r.row.WakeAt) }),
+		gather(puts, func(r *backlogIn) *int64 { return orNull(r.row.CheckAt != 0, int64(r.row.CheckAt)) }),
+		gather(puts, func(r *backlogIn) int64 { return int64(r.row.ReadyAt) }),
+		gather(puts, func(r *backlogIn) int16 { return int16(r.row.Trigger) }))...)
 }
 
 // deadLetters queues those that come and those that go, and the rows of the inbox
@@ -372,6 +375,12 @@ func (w *writer) deadLetters() {
 }
 
 func (w *writer) gaps() {
+	type skip = row[store.Skip]
+	skips := of(w.b, func(s *store.ShardBatch) []store.Skip { return s.Skips })
+	w.arrays(insertSkips, len(skips), gather(skips, (*skip).id), gather(skips, func(r *skip) []byte { return r.v.UID[:] }),
+		gather(skips, func(r *skip) int64 { return int64(r.v.To) }), gather(skips, func(r *skip) int64 { return int64(r.v.From) }),
+		gather(skips, func(r *skip) int64 { return r.v.Count }), gather(skips, func(r *skip) string { return r.v.Code }),
+		gather(skips, func(r *skip) int64 { return int64(r.v.MadeAt) }))
 	for i := range w.b.Shards {
 		s := &w.b.Shards[i]
 		id := int32(s.Proof.Shard)
@@ -483,6 +492,9 @@ func (w *writer) prunes() {
 		}
 		if o := s.Old; o.EventsBefore != 0 {
 			w.exec(pruneEvents, id, int64(o.EventsFrom), int64(o.EventsBefore), store.MaxOldRows)
+		}
+		if o := s.Old; o.SkipsBefore != 0 {
+			w.exec(pruneSkips, id, int64(o.SkipsFrom), int64(o.SkipsBefore), store.MaxOldRows)
 		}
 	}
 	for _, query := range []string{pruneAttempts, pruneDead, pruneSlots} {

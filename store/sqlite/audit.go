@@ -33,9 +33,10 @@ func (db *DB) Audit(ctx context.Context, id shard.ID) (store.Audit, error) {
 		into(ctx, tx, id, &a.Inbox, storekit.ScanUID, `SELECT uid FROM inbox WHERE shard = ? ORDER BY uid`),
 		into(ctx, tx, id, &a.Slots, storekit.ScanSlot, `SELECT `+storekit.SlotColumns+` FROM slots s WHERE s.shard = ? ORDER BY s.fire_time, s.uid`),
 		into(ctx, tx, id, &a.Attempts, storekit.ScanSlotAttempt, `SELECT a.fire_time, a.uid, `+storekit.AttemptColumns+` FROM attempts a WHERE a.shard = ? ORDER BY a.fire_time, a.uid, a.attempt`),
-		into(ctx, tx, id, &a.Backlog, storekit.ScanBacklogRow, `SELECT waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at FROM backlog
+		into(ctx, tx, id, &a.Backlog, storekit.ScanBacklogRow, `SELECT waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at, coalesce(check_at, 0) FROM backlog
 			WHERE shard = ? ORDER BY waiting, handler, priority, fairness, ready_at, fire_time, uid`),
 		into(ctx, tx, id, &a.DeadLetters, storekit.ScanOneDeadLetter, `SELECT `+storekit.DeadLetterColumns+` FROM dead_letters d WHERE d.shard = ? ORDER BY d.fire_time, d.uid`),
+		into(ctx, tx, id, &a.Skips, storekit.ScanSkip, `SELECT `+storekit.SkipColumns+` FROM skips k WHERE k.shard = ? ORDER BY k.uid, k.to_time`),
 		into(ctx, tx, id, &a.Events, storekit.ScanEvent, selectEvents+`epoch, seq`),
 	} {
 		if err := read(); err != nil {

@@ -17,27 +17,28 @@ const (
 	moveWatermark = `UPDATE shards SET watermark = max(watermark, ?), open_from = max(open_from, ?), retained_from = max(retained_from, ?) WHERE shard = ?`
 
 	insertJob = `INSERT INTO jobs (shard, uid, namespace, name, handler, params, kind, fire_at, schedule, retry, timeout_us,
-		created_at, effective_from, ended_at, request_id, request_hash, quarantine, labels)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+		created_at, effective_from, ended_at, request_id, request_hash, quarantine, labels, policies)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	endJob        = `UPDATE jobs SET ended_at = ?, ended_by_itself = ? WHERE shard = ? AND uid = ? AND ended_at IS NULL`
 	quarantineJob = `UPDATE jobs SET quarantine = ? WHERE shard = ? AND uid = ?`
 	insertRequest = `INSERT INTO requests (shard, namespace, request_id, hash, fire_time, uid) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 
 	insertSlot = `INSERT INTO slots (shard, fire_time, uid, trigger, state, attempt, failures, epoch, worker, incarnation,
-		created_at, claimed_at, started_at, finished_at, not_before, deadline, outcome, error_code, error_text, result)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+		created_at, claimed_at, started_at, finished_at, not_before, deadline, outcome, error_code, error_text, result, requested_at, breaches)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	updateSlot = `UPDATE slots SET trigger = ?, state = ?, attempt = ?, failures = ?, epoch = ?, worker = ?, incarnation = ?,
-		created_at = ?, claimed_at = ?, started_at = ?, finished_at = ?, not_before = ?, deadline = ?, outcome = ?, error_code = ?, error_text = ?, result = ?
+		created_at = ?, claimed_at = ?, started_at = ?, finished_at = ?, not_before = ?, deadline = ?, outcome = ?, error_code = ?, error_text = ?, result = ?,
+		requested_at = ?, breaches = ?
 		WHERE shard = ? AND fire_time = ? AND uid = ? AND state = ? AND attempt = ?`
 
 	insertAttempt = `INSERT INTO attempts (shard, fire_time, uid, attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	setLate = `UPDATE attempts SET late = ? WHERE shard = ? AND fire_time = ? AND uid = ? AND attempt = ?`
 
-	insertBacklog = `INSERT INTO backlog (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at)
-		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM slots
+	insertBacklog = `INSERT INTO backlog (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at, check_at)
+		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, nullif(?10, 0) FROM slots
 		WHERE shard = ?1 AND fire_time = ?7 AND uid = ?8 AND state = CASE WHEN ?2 THEN 1 ELSE 2 END
-			AND CASE WHEN not_before <> 0 THEN not_before ELSE created_at END = ?6 AND trigger = ?10 ON CONFLICT DO NOTHING`
+			AND CASE WHEN not_before <> 0 THEN not_before ELSE created_at END = ?11 AND trigger = ?12 ON CONFLICT DO NOTHING`
 	deleteBacklog = `DELETE FROM backlog WHERE shard = ? AND waiting = ? AND handler = ? AND priority = ? AND fairness = ? AND ready_at = ? AND fire_time = ? AND uid = ?`
 
 	insertDead = `INSERT INTO dead_letters (shard, fire_time, uid, handler, dead_at, namespace, error_code, fingerprint, sample)
@@ -56,6 +57,10 @@ const (
 		SELECT r.namespace, r.request_id FROM requests r INDEXED BY requests_by_time WHERE r.shard = ?1 AND r.fire_time >= ?2 AND r.fire_time < ?3 ORDER BY r.fire_time LIMIT ?4)`
 	pruneEvents = `DELETE FROM events WHERE shard = ?1 AND (epoch, seq) IN (
 		SELECT e.epoch, e.seq FROM events e INDEXED BY events_by_time WHERE e.shard = ?1 AND e.at >= ?2 AND e.at < ?3 ORDER BY e.at LIMIT ?4)`
+
+	insertSkip = `INSERT INTO skips (shard, uid, to_time, from_time, count, code, made_at) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	pruneSkips = `DELETE FROM skips WHERE shard = ?1 AND (uid, to_time) IN (
+		SELECT k.uid, k.to_time FROM skips k INDEXED BY skips_by_time WHERE k.shard = ?1 AND k.made_at >= ?2 AND k.made_at < ?3 ORDER BY k.made_at LIMIT ?4)`
 
 	deleteInbox = `DELETE FROM inbox WHERE shard = ? AND uid = ?`
 	insertEvent = `INSERT INTO events (shard, epoch, seq, at, kind, uid, fire_time, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
@@ -316,7 +321,7 @@ func (s *shardTx) applyQueues(b *store.ShardBatch) error {
 		}
 	}
 	for _, r := range b.BacklogPuts {
-		if _, err := s.row(r.Key.Slot.UID, insertBacklog, append(backlogValues(s.id, r.Key), int64(r.WakeAt), int64(r.Trigger))...); err != nil {
+		if _, err := s.row(r.Key.Slot.UID, insertBacklog, append(backlogValues(s.id, r.Key), int64(r.WakeAt), int64(r.CheckAt), int64(r.ReadyAt), int64(r.Trigger))...); err != nil {
 			return err
 		}
 	}
@@ -339,7 +344,7 @@ func (s *shardTx) applyQueues(b *store.ShardBatch) error {
 }
 
 func backlogValues(id int64, k store.BacklogKey) []any {
-	return []any{id, k.Waiting, k.Handler, k.Priority, k.Fairness, int64(k.ReadyAt), int64(k.Slot.FireTime), k.Slot.UID[:]}
+	return []any{id, k.Waiting, k.Handler, k.Priority, k.Fairness, int64(k.Rank), int64(k.Slot.FireTime), k.Slot.UID[:]}
 }
 
 func (s *shardTx) applyGaps(b *store.ShardBatch) error {
@@ -351,6 +356,11 @@ func (s *shardTx) applyGaps(b *store.ShardBatch) error {
 	}
 	for _, m := range b.GapMoves {
 		if err := s.moveGap(m); err != nil {
+			return err
+		}
+	}
+	for _, k := range b.Skips {
+		if _, err := s.row(k.UID, insertSkip, s.id, k.UID[:], int64(k.To), int64(k.From), k.Count, k.Code, int64(k.MadeAt)); err != nil {
 			return err
 		}
 	}
@@ -437,6 +447,11 @@ func (s *shardTx) applyPrunes(b *store.ShardBatch) error {
 	}
 	if o := b.Old; o.EventsBefore != 0 {
 		if _, err := s.exec(pruneEvents, s.id, int64(o.EventsFrom), int64(o.EventsBefore), store.MaxOldRows); err != nil {
+			return err
+		}
+	}
+	if o := b.Old; o.SkipsBefore != 0 {
+		if _, err := s.exec(pruneSkips, s.id, int64(o.SkipsFrom), int64(o.SkipsBefore), store.MaxOldRows); err != nil {
 			return err
 		}
 	}

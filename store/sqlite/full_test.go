@@ -68,7 +68,7 @@ func TestLoadFindsBacklogRowsByTheirSlot(t *testing.T) {
 		k := job.SlotKey{FireTime: owned.Watermark + job.Instant(i)*1_000, UID: job.UID{1}}
 		b.Slots = append(b.Slots, job.Slot{Key: k, Trigger: job.TriggerManual, State: job.Ready, CreatedAt: k.FireTime})
 		b.BacklogPuts = append(b.BacklogPuts, store.BacklogRow{
-			Key:    store.BacklogKey{Waiting: true, Handler: "h", ReadyAt: k.FireTime, Slot: k},
+			Key: store.BacklogKey{Waiting: true, Handler: "h", Rank: k.FireTime, Slot: k}, ReadyAt: k.FireTime,
 			WakeAt: k.FireTime, Trigger: job.TriggerManual})
 	}
 	if _, err := db.Commit(t.Context(), store.Batch{Shards: []store.ShardBatch{b}}); err != nil {

@@ -152,11 +152,11 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 		if l.Claimed, err = collect(rows, err, storekit.ScanSlotOf); err != nil {
 			return err
 		}
-		rows, err = tx.QueryContext(ctx, `SELECT handler, priority, count(*), min(wake_at) FROM backlog WHERE shard = ? AND waiting = 1 GROUP BY handler, priority`, id)
-		l.Backlog, err = collect(rows, err, func(row storekit.Scanner) (c store.BacklogCount, err error) {
-			return c, row.Scan(&c.Handler, &c.Priority, &c.Rows, &c.WakeAt)
-		})
-		return err
+		rows, err = tx.QueryContext(ctx, `SELECT handler, priority, fairness, count(*), min(wake_at) FROM backlog WHERE shard = ? AND waiting = 1 GROUP BY handler, priority, fairness`, id)
+		if l.Backlog, err = collect(rows, err, storekit.ScanBacklogCount); err != nil {
+			return err
+		}
+		return tx.QueryRowContext(ctx, `SELECT coalesce(min(check_at), 0) FROM backlog INDEXED BY backlog_by_check WHERE shard = ? AND check_at IS NOT NULL AND waiting = 1`, id).Scan(&l.CheckAt)
 	})
 	return l, err
 }
@@ -207,16 +207,19 @@ func (db *DB) OnceJobs(ctx context.Context, p shard.Proof, after job.SlotKey, un
 
 // Waiting implements store.Loader.
 func (db *DB) Waiting(ctx context.Context, p shard.Proof, q store.BacklogQuery) (slots []store.BacklogSlot, err error) {
+	const order = ` ORDER BY b.handler, b.priority, b.fairness, b.ready_at, b.fire_time, b.uid LIMIT ?`
 	const columns = `SELECT ` + storekit.WaitingColumns + ` FROM backlog b
 		JOIN slots s ON s.shard = b.shard AND s.fire_time = b.fire_time AND s.uid = b.uid
 		JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid
 		WHERE b.shard = ? AND b.waiting = 1 AND `
-	query, args := columns+`b.handler = ? AND b.priority = ? AND (b.fairness, b.ready_at, b.fire_time, b.uid) > (?, ?, ?, ?)`,
-		[]any{int64(p.Shard), q.Handler, q.Priority, q.After.Fairness, int64(q.After.ReadyAt), int64(q.After.Slot.FireTime), q.After.Slot.UID[:]}
-	if !q.UID.IsZero() {
-		query, args = columns+`b.uid = ?`, []any{int64(p.Shard), q.UID[:]}
+	query, args := columns+`b.handler = ? AND b.priority = ? AND b.fairness = ? AND (b.ready_at, b.fire_time, b.uid) > (?, ?, ?)`+order,
+		[]any{int64(p.Shard), q.Handler, q.Priority, q.Fairness, int64(q.After.Rank), int64(q.After.Slot.FireTime), q.After.Slot.UID[:]}
+	switch {
+	case !q.UID.IsZero():
+		query, args = columns+`b.uid = ?`+order, []any{int64(p.Shard), q.UID[:]}
+	case q.Checks:
+		query, args = columns+`b.check_at IS NOT NULL ORDER BY b.check_at LIMIT ?`, []any{int64(p.Shard)}
 	}
-	query += ` ORDER BY b.handler, b.priority, b.fairness, b.ready_at, b.fire_time, b.uid LIMIT ?`
 	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, query, append(args, q.Limit)...)
 		slots, err = collect(rows, err, storekit.ScanWaiting)
@@ -299,8 +302,9 @@ func (db *DB) Oldest(ctx context.Context, p shard.Proof, from store.Old) (old st
 	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
 		return tx.QueryRowContext(ctx, `SELECT
 			coalesce((SELECT min(fire_time) FROM requests INDEXED BY requests_by_time WHERE shard = ?1 AND fire_time >= ?2), 0),
-			coalesce((SELECT min(at) FROM events INDEXED BY events_by_time WHERE shard = ?1 AND at >= ?3), 0)`,
-			int64(p.Shard), int64(from.RequestsFrom), int64(from.EventsFrom)).Scan(&old.RequestsFrom, &old.EventsFrom)
+			coalesce((SELECT min(at) FROM events INDEXED BY events_by_time WHERE shard = ?1 AND at >= ?3), 0),
+			coalesce((SELECT min(made_at) FROM skips INDEXED BY skips_by_time WHERE shard = ?1 AND made_at >= ?4), 0)`,
+			int64(p.Shard), int64(from.RequestsFrom), int64(from.EventsFrom), int64(from.SkipsFrom)).Scan(&old.RequestsFrom, &old.EventsFrom, &old.SkipsFrom)
 	})
 	return old, err
 }

@@ -247,6 +247,17 @@ func (db *DB) Events(ctx context.Context, id shard.ID, limit int) ([]store.Event
 	return events, nil
 }
 
+// Skips implements store.Reader.
+func (db *DB) Skips(ctx context.Context, id shard.ID, uid job.UID, from job.Instant, limit int) ([]store.Skip, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT `+storekit.SkipColumns+` FROM skips k WHERE k.shard = ? AND k.uid = ? AND k.to_time >= ? ORDER BY k.to_time LIMIT ?`,
+		int64(id), uid[:], int64(from), limit)
+	skips, err := collect(rows, err, storekit.ScanSkip)
+	if err != nil {
+		return nil, unavailable("read skips", err)
+	}
+	return skips, nil
+}
+
 // RegisterHandlers implements store.Catalog.
 func (db *DB) RegisterHandlers(ctx context.Context, names []string, at job.Instant) error {
 	return db.inTx(ctx, func(tx *writeTx) error {

@@ -36,6 +36,23 @@ var upgrades = [][]string{{
 		PRIMARY KEY (namespace, name, version)
 	) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX dead_letters_by_job ON dead_letters (shard, uid)`,
+}, {
+	`ALTER TABLE jobs ADD COLUMN policies TEXT NOT NULL DEFAULT '{}'`,
+	`ALTER TABLE slots ADD COLUMN requested_at INTEGER NOT NULL DEFAULT 0`,
+	`ALTER TABLE slots ADD COLUMN breaches INTEGER NOT NULL DEFAULT 0`,
+	`ALTER TABLE backlog ADD COLUMN check_at INTEGER`,
+	`CREATE INDEX backlog_by_check ON backlog (shard, check_at) WHERE check_at IS NOT NULL`,
+	`CREATE TABLE skips (
+		shard     INTEGER NOT NULL,
+		uid       BLOB NOT NULL,
+		to_time   INTEGER NOT NULL,
+		from_time INTEGER NOT NULL,
+		count     INTEGER NOT NULL,
+		code      TEXT NOT NULL,
+		made_at   INTEGER NOT NULL,
+		PRIMARY KEY (shard, uid, to_time)
+	) STRICT, WITHOUT ROWID`,
+	`CREATE INDEX skips_by_time ON skips (shard, made_at)`,
 }}
 
 // schemaVersion is the newest version. A file of a later one is refused.

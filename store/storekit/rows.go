@@ -10,11 +10,11 @@ import (
 
 // JobColumns are the columns of a job, of the table j, in the order of ScanJob.
 const JobColumns = `j.shard, j.uid, j.namespace, j.name, j.handler, j.params, j.schedule, j.retry, j.labels, j.timeout_us,
-	j.created_at, j.effective_from, j.ended_at, j.request_id, j.request_hash, j.quarantine, j.ended_by_itself`
+	j.created_at, j.effective_from, j.ended_at, j.request_id, j.request_hash, j.quarantine, j.ended_by_itself, j.policies`
 
 // SlotColumns are the columns of a slot, of the table s, in the order of ScanSlot.
 const SlotColumns = `s.fire_time, s.uid, s.trigger, s.state, s.attempt, s.failures, s.epoch, s.worker, s.incarnation,
-	s.created_at, s.claimed_at, s.started_at, s.finished_at, s.not_before, s.deadline, s.outcome, s.error_code, s.error_text, s.result`
+	s.created_at, s.claimed_at, s.started_at, s.finished_at, s.not_before, s.deadline, s.outcome, s.error_code, s.error_text, s.result, s.requested_at, s.breaches`
 
 // Scanner is a row that can be scanned, alone or of many.
 type Scanner interface{ Scan(dest ...any) error }
@@ -23,8 +23,7 @@ type Scanner interface{ Scan(dest ...any) error }
 type jobRow struct {
 	job                   job.Job
 	uid                   []byte
-	schedule, retry       string
-	labels                string
+	texts                 JobTexts
 	timeoutMicros         int64
 	ended                 *int64
 	requestID, quarantine *string
@@ -32,8 +31,8 @@ type jobRow struct {
 
 func (r *jobRow) targets() []any {
 	j := &r.job
-	return []any{&j.Shard, &r.uid, &j.Namespace, &j.Name, &j.Handler, &j.Params, &r.schedule, &r.retry, &r.labels, &r.timeoutMicros,
-		&j.CreatedAt, &j.EffectiveFrom, &r.ended, &r.requestID, &j.RequestHash, &r.quarantine, &j.EndedByItself}
+	return []any{&j.Shard, &r.uid, &j.Namespace, &j.Name, &j.Handler, &j.Params, &r.texts.Schedule, &r.texts.Retry, &r.texts.Labels, &r.timeoutMicros,
+		&j.CreatedAt, &j.EffectiveFrom, &r.ended, &r.requestID, &j.RequestHash, &r.quarantine, &j.EndedByItself, &r.texts.Policies}
 }
 
 func (r *jobRow) value() job.Job {
@@ -47,7 +46,7 @@ func (r *jobRow) value() job.Job {
 		j.EndedAt = job.Instant(*r.ended)
 	}
 	j.RequestID, j.Quarantine = text(r.requestID), text(r.quarantine)
-	DecodeJob(&j, r.schedule, r.retry, r.labels)
+	DecodeJob(&j, r.texts)
 	return j
 }
 
@@ -68,7 +67,7 @@ type slotRow struct {
 func (r *slotRow) targets() []any {
 	s := &r.slot
 	return []any{&s.Key.FireTime, &r.uid, &s.Trigger, &s.State, &s.Attempt, &s.Failures, &s.Epoch, &s.Worker, &s.Incarnation,
-		&s.CreatedAt, &s.ClaimedAt, &s.StartedAt, &s.FinishedAt, &s.NotBefore, &s.Deadline, &s.Outcome, &s.ErrorCode, &s.ErrorText, &s.Result}
+		&s.CreatedAt, &s.ClaimedAt, &s.StartedAt, &s.FinishedAt, &s.NotBefore, &s.Deadline, &s.Outcome, &s.ErrorCode, &s.ErrorText, &s.Result, &s.RequestedAt, &s.Breaches}
 }
 
 func (r *slotRow) value() job.Slot {
@@ -101,14 +100,14 @@ func ScanSlotOf(row Scanner) (store.SlotOf, error) {
 
 // WaitingColumns are the columns of a row of the backlog, of the table b, with its
 // slot and job.
-const WaitingColumns = `b.waiting, b.handler, b.priority, b.fairness, b.ready_at, b.wake_at, ` + SlotColumns + `, ` + JobColumns
+const WaitingColumns = `b.waiting, b.handler, b.priority, b.fairness, b.ready_at, b.wake_at, coalesce(b.check_at, 0), ` + SlotColumns + `, ` + JobColumns
 
 // ScanWaiting reads WaitingColumns.
 func ScanWaiting(row Scanner) (b store.BacklogSlot, err error) {
 	var s slotRow
 	var j jobRow
 	k := &b.Row.Key
-	targets := []any{&k.Waiting, &k.Handler, &k.Priority, &k.Fairness, &k.ReadyAt, &b.Row.WakeAt}
+	targets := []any{&k.Waiting, &k.Handler, &k.Priority, &k.Fairness, &k.Rank, &b.Row.WakeAt, &b.Row.CheckAt}
 	if err := row.Scan(append(append(targets, s.targets()...), j.targets()...)...); err != nil {
 		return b, err
 	}
@@ -119,9 +118,9 @@ func ScanWaiting(row Scanner) (b store.BacklogSlot, err error) {
 
 // JobValues returns the values of a job's row: shard, uid, namespace, name, handler,
 // params, kind, fire_at, schedule, retry, timeout_us, created_at, effective_from,
-// ended_at, request_id, request_hash, quarantine, labels.
+// ended_at, request_id, request_hash, quarantine, labels, policies.
 func JobValues(j *job.Job) ([]any, error) {
-	schedule, retry, labels, err := EncodeJob(j)
+	texts, err := EncodeJob(j)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +129,8 @@ func JobValues(j *job.Job) ([]any, error) {
 		fireAt = int64(j.Schedule.At)
 	}
 	return []any{int64(j.Shard), j.UID[:], j.Namespace, j.Name, j.Handler, NonNil(j.Params), int64(j.Schedule.Kind), fireAt,
-		schedule, retry, j.Timeout.Microseconds(), int64(j.CreatedAt), int64(j.EffectiveFrom),
-		nullTime(j.EndedAt), NullText(j.RequestID), j.RequestHash, NullText(j.Quarantine), labels}, nil
+		texts.Schedule, texts.Retry, j.Timeout.Microseconds(), int64(j.CreatedAt), int64(j.EffectiveFrom),
+		nullTime(j.EndedAt), NullText(j.RequestID), j.RequestHash, NullText(j.Quarantine), texts.Labels, texts.Policies}, nil
 }
 
 func text(s *string) string {
@@ -234,6 +233,23 @@ func ScanGap(row Scanner) (g store.Gap, err error) {
 	return g, err
 }
 
+// SkipColumns are the columns of a skip, of the table k.
+const SkipColumns = `k.uid, k.from_time, k.to_time, k.count, k.code, k.made_at`
+
+// ScanSkip reads SkipColumns.
+func ScanSkip(row Scanner) (k store.Skip, err error) {
+	var uid []byte
+	err = row.Scan(&uid, &k.From, &k.To, &k.Count, &k.Code, &k.MadeAt)
+	scanUID(&k.UID, uid)
+	return k, err
+}
+
+// ScanBacklogCount reads handler, priority, fairness, how many rows there are, and the
+// smallest wake_at.
+func ScanBacklogCount(row Scanner) (c store.BacklogCount, err error) {
+	return c, row.Scan(&c.Handler, &c.Priority, &c.Fairness, &c.Rows, &c.WakeAt)
+}
+
 // ScanEvent reads seq, at, kind, uid, fire_time and detail.
 func ScanEvent(row Scanner) (e store.Event, err error) {
 	var uid []byte
@@ -260,12 +276,12 @@ func ScanSlotAttempt(row Scanner) (a store.SlotAttempt, err error) {
 	return a, err
 }
 
-// ScanBacklogRow reads waiting, handler, priority, fairness, ready_at, fire_time, uid
-// and wake_at.
+// ScanBacklogRow reads waiting, handler, priority, fairness, ready_at, fire_time, uid,
+// wake_at and check_at.
 func ScanBacklogRow(row Scanner) (r store.BacklogRow, err error) {
 	var uid []byte
 	k := &r.Key
-	err = row.Scan(&k.Waiting, &k.Handler, &k.Priority, &k.Fairness, &k.ReadyAt, &k.Slot.FireTime, &uid, &r.WakeAt)
+	err = row.Scan(&k.Waiting, &k.Handler, &k.Priority, &k.Fairness, &k.Rank, &k.Slot.FireTime, &uid, &r.WakeAt, &r.CheckAt)
 	scanUID(&k.Slot.UID, uid)
 	return r, err
 }

@@ -12,31 +12,38 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// JobTexts are the structured parts of a job as they are stored.
+type JobTexts struct{ Schedule, Retry, Labels, Policies string }
+
 // EncodeJob writes the structured parts of a job as text.
-func EncodeJob(j *job.Job) (schedule, retry, labels string, err error) {
+func EncodeJob(j *job.Job) (JobTexts, error) {
 	s, err1 := json.Marshal(j.Schedule)
 	r, err2 := json.Marshal(j.Retry)
 	l, err3 := json.Marshal(j.Labels)
 	if len(j.Labels) == 0 {
 		l = []byte("{}")
 	}
-	return string(s), string(r), string(l), errors.Join(err1, err2, err3)
+	p, err4 := json.Marshal(j.Policies)
+	return JobTexts{string(s), string(r), string(l), string(p)}, errors.Join(err1, err2, err3, err4)
 }
 
 // DecodeJob reads what EncodeJob wrote. A text that can't be read doesn't fail the
 // reading of all other jobs: it quarantines this one, in memory, with the reason.
-func DecodeJob(j *job.Job, schedule, retry, labels string) {
+func DecodeJob(j *job.Job, t JobTexts) {
 	var err error
-	if j.Schedule, err = schedules.decode(schedule); err != nil && j.Quarantine == "" {
+	if j.Schedule, err = schedules.decode(t.Schedule); err != nil && j.Quarantine == "" {
 		j.Quarantine = fmt.Sprintf("its stored schedule can't be read: %v", err)
 	}
-	if j.Retry, err = policies.decode(retry); err != nil && j.Quarantine == "" {
+	if j.Retry, err = retries.decode(t.Retry); err != nil && j.Quarantine == "" {
 		j.Quarantine = fmt.Sprintf("its stored retry policy can't be read: %v", err)
 	}
-	if labels == "{}" {
+	if j.Policies, err = policies.decode(t.Policies); err != nil && j.Quarantine == "" {
+		j.Quarantine = fmt.Sprintf("its stored policies can't be read: %v", err)
+	}
+	if t.Labels == "{}" {
 		return
 	}
-	if err := json.Unmarshal([]byte(labels), &j.Labels); err != nil && j.Quarantine == "" {
+	if err := json.Unmarshal([]byte(t.Labels), &j.Labels); err != nil && j.Quarantine == "" {
 		j.Quarantine = fmt.Sprintf("its stored labels can't be read: %v", err)
 	}
 }
@@ -58,7 +65,8 @@ const (
 
 var (
 	schedules texts[job.Schedule]
-	policies  texts[job.RetryPolicy]
+	retries   texts[job.RetryPolicy]
+	policies  texts[job.Policies]
 )
 
 func (t *texts[V]) decode(text string) (v V, err error) {

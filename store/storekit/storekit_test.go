@@ -12,21 +12,21 @@ import (
 // damaged one sets its own job aside and no other.
 func TestJobsAreReadAlike(t *testing.T) {
 	for i := range 3 * maxTexts {
-		want := job.Job{Schedule: job.Schedule{Kind: job.KindCron, Cron: fmt.Sprint(i%5000, " * * * *"), Dialect: 1}, Retry: job.DefaultRetryPolicy, Labels: map[string]string{"a": "b"}}
-		schedule, retry, labels, err := EncodeJob(&want)
+		want := job.Job{Schedule: job.Schedule{Kind: job.KindCron, Cron: fmt.Sprint(i%5000, " * * * *"), Dialect: 1}, Retry: job.DefaultRetryPolicy, Policies: job.Policies{Priority: int32(i % 3)}, Labels: map[string]string{"a": "b"}}
+		texts, err := EncodeJob(&want)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got job.Job
-		DecodeJob(&got, schedule, retry, labels)
-		if got.Schedule != want.Schedule || got.Retry != want.Retry || got.Labels["a"] != "b" || got.Quarantine != "" {
+		DecodeJob(&got, texts)
+		if got.Schedule != want.Schedule || got.Retry != want.Retry || got.Policies != want.Policies || got.Labels["a"] != "b" || got.Quarantine != "" {
 			t.Fatalf("%+v became %+v", want, got)
 		}
 	}
-	for _, texts := range [][3]string{{"{", "{}", "{}"}, {"{}", "[1]", "{}"}, {"{}", "{}", `{"a":1}`}} {
+	for _, texts := range []JobTexts{{"{", "{}", "{}", "{}"}, {"{}", "[1]", "{}", "{}"}, {"{}", "{}", `{"a":1}`, "{}"}, {"{}", "{}", "{}", `{"priority":"a"}`}} {
 		for range 2 {
 			var damaged job.Job
-			DecodeJob(&damaged, texts[0], texts[1], texts[2])
+			DecodeJob(&damaged, texts)
 			if !strings.Contains(damaged.Quarantine, "can't be read") {
 				t.Errorf("%v is read as %+v", texts, damaged)
 			}
@@ -36,12 +36,12 @@ func TestJobsAreReadAlike(t *testing.T) {
 
 func BenchmarkDecodeJob(b *testing.B) {
 	j := job.Job{Schedule: job.Schedule{Kind: job.KindCron, Cron: "0 2 * * *", Dialect: 1}, Retry: job.DefaultRetryPolicy}
-	schedule, retry, labels, err := EncodeJob(&j)
+	texts, err := EncodeJob(&j)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		DecodeJob(&j, schedule, retry, labels)
+		DecodeJob(&j, texts)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
@@ -23,7 +25,7 @@ func waitingRow(s job.Slot, waiting bool, wakeAt job.Instant) store.BacklogRow {
 	if s.NotBefore != 0 {
 		readyAt = s.NotBefore
 	}
-	return store.BacklogRow{Key: store.BacklogKey{Waiting: waiting, Handler: "h", ReadyAt: readyAt, Slot: s.Key}, WakeAt: wakeAt, Trigger: s.Trigger}
+	return store.BacklogRow{Key: store.BacklogKey{Waiting: waiting, Handler: "h", Rank: readyAt, Slot: s.Key}, ReadyAt: readyAt, WakeAt: wakeAt, Trigger: s.Trigger}
 }
 
 var loadTests = map[string]func(*testing.T, *world){
@@ -119,6 +121,78 @@ var loadTests = map[string]func(*testing.T, *world){
 		all, err := w.Waiting(w.ctx, w.owned[1].Proof, store.BacklogQuery{UID: j.UID, Limit: 10})
 		if err != nil || len(all) != 4 {
 			t.Errorf("%d slots of the job, %v; want 4", len(all), err)
+		}
+	},
+	"slots with a fairness key are counted, and read, apart": func(t *testing.T, w *world) {
+		j := w.recurring(1, "j")
+		w.create(j)
+		plain, one, two := w.slot(&j, w.at), w.slot(&j, w.at+1), w.slot(&j, w.at+2)
+		w.insert(1, plain, one, two)
+		rows := []store.BacklogRow{waitingRow(plain, true, w.at), waitingRow(one, true, w.at), waitingRow(two, true, w.at)}
+		for i := range rows[1:] {
+			rows[1+i].Key.Fairness, rows[1+i].Key.Rank = "f", 100-job.Instant(i) // an order of its own
+		}
+		w.commit(1, store.ShardBatch{BacklogPuts: rows})
+		counts := ""
+		for _, c := range w.load(1).Backlog {
+			counts += fmt.Sprintf("%q:%d ", c.Fairness, c.Rows)
+		}
+		if counts != `"":1 "f":2 ` {
+			t.Errorf("counts %s", counts)
+		}
+		for fairness, want := range map[string][]job.SlotKey{"": {plain.Key}, "f": {two.Key, one.Key}} {
+			slots, err := w.Waiting(w.ctx, w.owned[1].Proof, store.BacklogQuery{Handler: "h", Fairness: fairness, Limit: 9})
+			w.ok(err)
+			var got []job.SlotKey
+			for _, s := range slots {
+				got = append(got, s.Slot.Key)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("fairness %q: read %v, want %v", fairness, got, want)
+			}
+		}
+	},
+	"slots that are to be checked, the earliest first": func(t *testing.T, w *world) {
+		j := w.recurring(1, "j")
+		w.create(j)
+		var rows []store.BacklogRow
+		for i := range job.Instant(4) {
+			s := w.slot(&j, w.at+i)
+			w.insert(1, s)
+			row := waitingRow(s, true, w.at)
+			if i > 0 {
+				row.CheckAt = w.at + 10 - i
+			}
+			rows = append(rows, row)
+		}
+		if l := w.load(1); l.CheckAt != 0 {
+			t.Errorf("none is to be checked: %s", l.CheckAt)
+		}
+		w.commit(1, store.ShardBatch{BacklogPuts: rows})
+		if l := w.load(1); l.CheckAt != w.at+7 {
+			t.Errorf("the first is to be checked at %s, want %s", l.CheckAt, w.at+7)
+		}
+		slots, err := w.Waiting(w.ctx, w.owned[1].Proof, store.BacklogQuery{Checks: true, Limit: 2})
+		w.ok(err)
+		if len(slots) != 2 || slots[0].Row.CheckAt != w.at+7 || slots[1].Row.CheckAt != w.at+8 || slots[0].Slot.Key != rows[3].Key.Slot {
+			t.Errorf("read %+v", slots)
+		}
+	},
+	"skips are read by job, and stand as they were written first": func(t *testing.T, w *world) {
+		a, b := w.recurring(1, "a"), w.recurring(1, "b")
+		w.create(a, b)
+		skip := func(j job.Job, from, to job.Instant) store.Skip {
+			return store.Skip{UID: j.UID, From: w.at + from, To: w.at + to, Count: int64(to - from), Code: "c", MadeAt: w.at}
+		}
+		first, second, third := skip(a, 1, 5), skip(a, 6, 9), skip(b, 1, 5)
+		w.commit(1, store.ShardBatch{Skips: []store.Skip{second, first, third}})
+		w.commit(1, store.ShardBatch{Skips: []store.Skip{skip(a, 3, 5)}})
+		for from, want := range map[job.Instant][]store.Skip{0: {first, second}, w.at + 5: {first, second}, w.at + 6: {second}, w.at + 10: nil} {
+			got, err := w.Skips(w.ctx, 1, a.UID, from, 9)
+			w.ok(err)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("from %s: %s", from, diff)
+			}
 		}
 	},
 	"jobs of one fire time in order, page by page": func(t *testing.T, w *world) {

@@ -154,7 +154,7 @@ func wantFenced(t *testing.T, err error, ids ...shard.ID) {
 func everyKind(w *world, j *job.Job, s job.Slot) map[string]store.ShardBatch {
 	other := w.recurring(1, "other")
 	late := w.slot(j, w.at+job.Second)
-	backlog := store.BacklogRow{Key: store.BacklogKey{Waiting: true, Handler: "h", ReadyAt: w.at, Slot: s.Key}, WakeAt: w.at}
+	backlog := store.BacklogRow{Key: store.BacklogKey{Waiting: true, Handler: "h", Rank: w.at, Slot: s.Key}, ReadyAt: w.at, WakeAt: w.at}
 	return map[string]store.ShardBatch{
 		"create":     {Creates: []store.Create{{Job: other}}},
 		"end":        {Ends: []store.JobEnd{{UID: j.UID, EndedAt: w.at}}},
@@ -177,6 +177,6 @@ func everyKind(w *world, j *job.Job, s job.Slot) map[string]store.ShardBatch {
 		"unlist":     {BacklogDels: []store.BacklogKey{backlog.Key}},
 		"prune":      {SlotPrunes: []store.SlotPrune{{Key: s.Key, State: s.State}}},
 		"prune job":  {JobPrunes: []job.UID{j.UID}},
-		"old":        {Old: store.Old{EventsBefore: w.at, RequestsBefore: w.at}},
+		"old":        {Old: store.Old{EventsBefore: w.at, RequestsBefore: w.at, SkipsBefore: w.at}},
 	}
 }

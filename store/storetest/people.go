@@ -163,8 +163,10 @@ var peopleTests = map[string]func(*testing.T, *world){
 			t.Errorf("%+v", a)
 		}
 		j := w.recurring(1, "j")
+		j.Policies = job.Policies{StartDeadline: time.Minute, Overlap: job.Overlap{Mode: job.OverlapAllow, MaxRunning: 3}, OnDeadLetter: "page"}
 		w.create(j)
 		s := finished(claimed(w.slot(&j, w.at), 7), job.Dead)
+		s.RequestedAt, s.Breaches = w.at+4, job.BreachStart|job.BreachFinish
 		waits := w.slot(&j, w.at+1)
 		want := store.Audit{
 			Shard: 1, Owner: a.Owner, Epoch: a.Epoch, Gen: a.Gen, Rev: a.Rev, Watermark: w.at, OpenFrom: w.at, RetainedFrom: w.at - 1, TakeOvers: a.TakeOvers,
@@ -173,15 +175,16 @@ var peopleTests = map[string]func(*testing.T, *world){
 			Backlog:     []store.BacklogRow{waitingRow(waits, true, w.at+5)},
 			DeadLetters: []store.DeadLetter{{Key: s.Key, Namespace: "default", Handler: "h", At: w.at}},
 			Gaps:        []store.Gap{{Key: store.GapKey{To: w.at + 9}, From: w.at, Cursor: job.SlotKey{FireTime: w.at + 1, UID: j.UID}, MadeAt: w.at}},
+			Skips:       []store.Skip{{UID: j.UID, From: w.at + 3, To: w.at + 7, Count: 5, Code: "why", MadeAt: w.at}},
 			Events:      []store.Event{{Seq: 1, At: w.at, Kind: store.EventDeadLetter, Job: j.UID, Fire: w.at, Detail: "d"}},
 		}
 		w.commit(1, store.ShardBatch{Watermark: want.Watermark, OpenFrom: want.OpenFrom, RetainedFrom: want.RetainedFrom, Slots: want.Slots, Attempts: want.Attempts,
-			BacklogPuts: want.Backlog, DeadPuts: want.DeadLetters, GapPuts: want.Gaps, Events: want.Events})
+			BacklogPuts: want.Backlog, DeadPuts: want.DeadLetters, GapPuts: want.Gaps, Skips: want.Skips, Events: want.Events})
 		waiting := w.recurring(1, "waits")
 		_, _, err := w.Submit(w.ctx, []job.Job{waiting})
 		w.ok(err)
 		want.Inbox = []job.UID{waiting.UID}
-		want.Backlog[0].Trigger = 0 // it isn't stored
+		want.Backlog[0].Trigger, want.Backlog[0].ReadyAt = 0, 0 // they aren't stored
 		got := w.audit(1)
 		got.Jobs = got.Jobs[:1]
 		if diff := cmp.Diff(want, got); diff != "" {

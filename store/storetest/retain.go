@@ -215,24 +215,29 @@ var retentionTests = map[string]func(*testing.T, *world){
 			t.Errorf("under a stale proof: %v", err)
 		}
 	},
-	"old requests and events go, a bounded number at once": func(t *testing.T, w *world) {
+	"old requests, events and skips go, a bounded number at once": func(t *testing.T, w *world) {
 		j := w.recurring(1, "j")
 		w.create(j)
 		const many = store.MaxOldRows + 10
 		var rows store.ShardBatch
 		for i := range job.Instant(many) {
 			rows.Events = append(rows.Events, store.Event{Seq: int64(i) + 1, At: w.at + i, Kind: store.EventLateResult})
+			rows.Skips = append(rows.Skips, store.Skip{UID: j.UID, From: w.at + i, To: w.at + i, Count: 1, MadeAt: w.at + i})
 			rows.Requests = append(rows.Requests, store.Request{Namespace: "default", RequestID: fmt.Sprint("r", int64(i)), Key: job.SlotKey{FireTime: w.at + i, UID: j.UID}})
 		}
 		w.commit(1, rows)
 		prune := func() int {
-			w.commit(1, store.ShardBatch{Old: store.Old{EventsBefore: w.at + many - 2, RequestsBefore: w.at + many - 1}})
-			return len(w.audit(1).Events)
+			w.commit(1, store.ShardBatch{Old: store.Old{EventsBefore: w.at + many - 2, RequestsBefore: w.at + many - 1, SkipsBefore: w.at + many - 2}})
+			a := w.audit(1)
+			if len(a.Skips) != len(a.Events) {
+				t.Errorf("%d skips are left, and %d events", len(a.Skips), len(a.Events))
+			}
+			return len(a.Events)
 		}
 		oldest := func(want job.Instant) {
-			old, err := w.Oldest(w.ctx, w.owned[1].Proof, store.Old{RequestsFrom: w.at, EventsFrom: w.at})
-			if w.ok(err); old != (store.Old{RequestsFrom: want, EventsFrom: want}) {
-				t.Errorf("the oldest are %+v, want both at %s", old, want)
+			old, err := w.Oldest(w.ctx, w.owned[1].Proof, store.Old{RequestsFrom: w.at, EventsFrom: w.at, SkipsFrom: w.at})
+			if w.ok(err); old != (store.Old{RequestsFrom: want, EventsFrom: want, SkipsFrom: want}) {
+				t.Errorf("the oldest are %+v, want all at %s", old, want)
 			}
 		}
 		oldest(w.at)

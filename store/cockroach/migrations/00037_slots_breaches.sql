@@ -1,0 +1,6 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+ALTER TABLE slots ADD COLUMN IF NOT EXISTS breaches INT2 NOT NULL DEFAULT 0;
+
+-- +goose Down
+ALTER TABLE slots DROP COLUMN IF EXISTS breaches;
