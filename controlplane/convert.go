@@ -37,6 +37,7 @@ func jobMessage(j *job.Job, now job.Instant) *carillonv1.Job {
 		CreateTime: timestamp(j.CreatedAt), EffectiveFrom: timestamp(j.EffectiveFrom), EndTime: timestamp(j.EndedAt),
 		QuarantineReason: j.Quarantine, Labels: j.Labels,
 	}
+	policiesMessage(m, &j.Policies)
 	next, fires := describe(m, j, now)
 	m.NextFireTime = timestamp(next)
 	switch {
@@ -126,6 +127,24 @@ func retryMessage(p job.RetryPolicy) *carillonv1.RetryPolicy {
 	return m
 }
 
+// setDuration maps a duration; zero is not set.
+func setDuration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// policiesMessage fills in what a job says beside its schedule and its retries.
+func policiesMessage(m *carillonv1.Job, p *job.Policies) {
+	m.StartDeadline, m.TotalDeadline, m.Priority, m.OnDeadLetter = setDuration(p.StartDeadline), setDuration(p.TotalDeadline), p.Priority, p.OnDeadLetter
+	m.CatchUp = &carillonv1.CatchUpPolicy{Mode: carillonv1.CatchUpMode(p.CatchUp.Mode + 1), MaxAge: setDuration(p.CatchUp.MaxAge), MaxCount: p.CatchUp.MaxCount}
+	m.Overlap = &carillonv1.OverlapPolicy{Mode: carillonv1.OverlapMode(p.Overlap.Mode + 1), MaxRunning: p.Overlap.MaxRunning}
+	if p.StartWithin > 0 || p.FinishWithin > 0 {
+		m.Objectives = &carillonv1.Objectives{StartWithin: setDuration(p.StartWithin), FinishWithin: setDuration(p.FinishWithin)}
+	}
+}
+
 // slotMessage maps a slot, with what its owner knows beyond the database.
 func slotMessage(s *store.SlotOf, live *core.SlotInfo) *carillonv1.Slot {
 	row := &s.Slot
@@ -136,7 +155,17 @@ func slotMessage(s *store.SlotOf, live *core.SlotInfo) *carillonv1.Slot {
 		CreateTime: timestamp(row.CreatedAt), ClaimTime: timestamp(row.ClaimedAt), StartTime: timestamp(row.StartedAt),
 		FinishTime: timestamp(row.FinishedAt), NotBefore: timestamp(row.NotBefore), Deadline: timestamp(row.Deadline),
 		Outcome: carillonv1.AttemptOutcome(row.Outcome), ErrorCode: row.ErrorCode, ErrorMessage: row.ErrorText,
-		Result: document(row.Result), Epoch: int64(row.Epoch),
+		Result: document(row.Result), Epoch: int64(row.Epoch), RequestTime: timestamp(row.RequestedAt),
+	}
+	if at := s.Job.Policies.ExpiresAt(row); at < job.MaxInstant {
+		m.ExpireTime = timestamp(at)
+	} else if at := s.Job.Policies.TotalEnd(row); row.State == job.Running && at < job.MaxInstant {
+		m.ExpireTime = timestamp(at)
+	}
+	for _, b := range []job.Breach{job.BreachStart, job.BreachFinish} {
+		if row.Breaches&b != 0 {
+			m.MissedObjectives = append(m.MissedObjectives, objectiveLabels[b])
+		}
 	}
 	if live != nil && live.Slot.State == job.Running && row.State == job.Running && live.Slot.Attempt == row.Attempt {
 		m.StartTime, m.LeaseEndTime = timestamp(live.StartedAt), timestamp(live.LeaseUntil)

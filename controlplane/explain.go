@@ -54,11 +54,26 @@ func (s slotService) ExplainSlot(ctx context.Context, req *carillonv1.ExplainSlo
 		return nil, s.toStatus(ctx, "look at slot", err)
 	}
 	e := explainer{job: &found.Job, slot: &found.Slot, view: view, now: now(), degraded: s.node.Degraded()}
+	if !exists {
+		if e.skip, err = s.skipOf(ctx, &j, ref.fire); err != nil {
+			return nil, s.toStatus(ctx, "read skips", err)
+		}
+	}
 	resp := &carillonv1.ExplainSlotResponse{Reasons: e.explain(exists)}
 	if exists {
 		resp.Slot = slotMessage(&found, view.Slot)
 	}
 	return resp, nil
+}
+
+// skipOf returns the range of left-out occurrences of a job in which an instant lies, or
+// nil.
+func (s slotService) skipOf(ctx context.Context, j *job.Job, at job.Instant) (*store.Skip, error) {
+	skips, err := s.store.Skips(ctx, j.Shard, j.UID, at, 1)
+	if err != nil || len(skips) == 0 || skips[0].From > at {
+		return nil, err
+	}
+	return &skips[0], nil
 }
 
 // newest returns the fire time of a job's newest slot, or else its next one.
@@ -89,6 +104,7 @@ type explainer struct {
 	view     engine.View
 	now      job.Instant
 	degraded bool
+	skip     *store.Skip // in which the fire time lies
 	reasons  reasons
 }
 
@@ -127,6 +143,9 @@ func (e *explainer) missing() {
 		if by := excludedBy(e.job, at); by != nil {
 			e.reasons.add(carillonv1.ReasonCode_REASON_CODE_EXCLUDED_BY_CALENDAR, "", "it will not be run: the calendar %s excludes it", by)
 		}
+	case e.skip != nil:
+		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_SKIPPED_BY_POLICY, "See the job's catch-up and overlap policies; run the job by hand if it must run.",
+			"it was missed and not made up for (%s), like %d occurrences from %s to %s", e.skip.Code, e.skip.Count, e.skip.From, e.skip.To)
 	case !e.view.Owned:
 		e.unowned()
 	default:
@@ -155,6 +174,10 @@ func (e *explainer) waiting() {
 	switch {
 	case !e.view.Owned:
 		e.unowned()
+	case e.view.Slot != nil && e.view.Slot.Behind != "":
+		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_OVERLAP, "See the job's overlap policy.", "it waits for its turn: %s", e.view.Slot.Behind)
+	case e.view.Slot == nil && e.limited():
+		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_OVERLAP, "See the job's overlap policy.", "it waits for its turn, far behind others of its job")
 	case e.slot.NotBefore > e.now:
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_RETRY_BACKOFF, "",
 			"attempt %d ended with %v (%s); the next one is due at %s", e.slot.Attempt, e.slot.Outcome, e.slot.ErrorText, e.slot.NotBefore)
@@ -173,6 +196,12 @@ func (e *explainer) waiting() {
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_WORKERS_FULL, "Add workers, or raise their capacity.",
 			"%d workers serve the handler %s and have no free capacity; about %d slots are before this one", e.view.Workers, e.job.Handler, ahead)
 	}
+}
+
+// limited reports whether the slots of the job wait for each other.
+func (e *explainer) limited() bool {
+	_, limited := e.job.Policies.Overlap.Limit()
+	return limited
 }
 
 // running explains a RUNNING slot.
@@ -200,7 +229,13 @@ func (e *explainer) ended() {
 	case job.Discarded:
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_DISCARDED, "", "it was given up at %s; %s", e.slot.FinishedAt, e.slot.ErrorText)
 	case job.Skipped:
-		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_EXCLUDED_BY_CALENDAR, "Run the job by hand if it must run that day.", "it was not run: %s", e.slot.ErrorText)
+		code, hint := carillonv1.ReasonCode_REASON_CODE_SKIPPED_BY_POLICY, "See the job's overlap and catch-up policies; run the job by hand if it must run."
+		if e.slot.ErrorCode == job.CodeExcluded {
+			code, hint = carillonv1.ReasonCode_REASON_CODE_EXCLUDED_BY_CALENDAR, "Run the job by hand if it must run that day."
+		}
+		e.reasons.add(code, hint, "it was not run: %s", e.slot.ErrorText)
+	case job.Expired:
+		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_EXPIRED, "See the job's start and total deadlines.", "its deadline passed at %s: %s", e.slot.FinishedAt, e.slot.ErrorText)
 	default:
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_CANCELLED, "", "it is %v since %s: %s", e.slot.State, e.slot.FinishedAt, e.slot.ErrorText)
 	}

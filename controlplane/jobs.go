@@ -144,8 +144,13 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 		v.check(prefix+"job_id", job.CheckJobName(req.GetJobId()))
 	}
 	if len(v.Fields) == 0 && !req.GetAllowUnregisteredHandler() {
-		if err := s.checkHandler(ctx, &v, prefix+"job.handler", j.Handler); err != nil {
-			return j, nil, err
+		for field, handler := range map[string]string{"job.handler": j.Handler, "job.on_dead_letter": j.Policies.OnDeadLetter} {
+			if handler == "" {
+				continue
+			}
+			if err := s.checkHandler(ctx, &v, prefix+field, handler); err != nil {
+				return j, nil, err
+			}
 		}
 	}
 	if err := v.err(); err != nil {

@@ -22,6 +22,7 @@ type Metrics struct {
 	attemptsEnded   *prometheus.CounterVec
 	startLateness   *prometheus.HistogramVec
 	resultsRefused  prometheus.Counter
+	objectives      *prometheus.CounterVec
 	leasesExpired   prometheus.Counter
 	commits         prometheus.Counter
 	commitsFailed   prometheus.Counter
@@ -52,9 +53,11 @@ func NewMetrics() *Metrics {
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
 		}, []string{"handler", "trigger"}),
 		resultsRefused: counter("carillon_results_refused_total", "Results that came after their attempt was over."),
-		leasesExpired:  counter("carillon_worker_leases_expired_total", "Workers that were silent for longer than their lease."),
-		commits:        counter("carillon_commits_total", "Group commits."),
-		commitsFailed:  counter("carillon_commits_failed_total", "Tries of a group commit that failed."),
+		objectives: counterVec("carillon_objectives_missed_total",
+			"Slots that missed an objective of their job, by handler and objective.", "handler", "objective"),
+		leasesExpired: counter("carillon_worker_leases_expired_total", "Workers that were silent for longer than their lease."),
+		commits:       counter("carillon_commits_total", "Group commits."),
+		commitsFailed: counter("carillon_commits_failed_total", "Tries of a group commit that failed."),
 		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "carillon_commit_seconds", Help: "Duration of a group commit.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
@@ -88,6 +91,9 @@ var triggerLabels = map[job.Trigger]string{
 	job.TriggerSchedule: "schedule", job.TriggerImmediate: "immediate", job.TriggerManual: "manual", job.TriggerBackfill: "backfill",
 }
 
+// objectiveLabels are the values of the label objective.
+var objectiveLabels = map[job.Breach]string{job.BreachStart: "start_within", job.BreachFinish: "finish_within"}
+
 // Observe implements engine.Observer.
 func (m *Metrics) Observe(o core.Observation) {
 	switch o.Kind {
@@ -101,6 +107,8 @@ func (m *Metrics) Observe(o core.Observation) {
 		m.slotsFinished.WithLabelValues(o.Handler, o.State.String()).Inc()
 	case core.ResultRefused:
 		m.resultsRefused.Inc()
+	case core.ObjectiveMissed:
+		m.objectives.WithLabelValues(o.Handler, objectiveLabels[o.Breach]).Inc()
 	}
 }
 

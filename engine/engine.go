@@ -121,6 +121,7 @@ type Node struct {
 
 // New returns a node that Run will start.
 func New(cfg Config, st Store, coord coordinator.Coordinator) *Node {
+	cfg.Core.Shards = cfg.Shards
 	return &Node{
 		cfg: cfg, store: st, coord: coord,
 		requests: make(chan request, maxRequests),

@@ -347,6 +347,7 @@ const (
 	EventSlotDiscarded   EventKind = "slot_discarded"
 	EventAttemptLost     EventKind = "attempt_lost"
 	EventDocumentChanged EventKind = "document_changed"
+	EventEscalated       EventKind = "escalated"
 	EventObjectiveMissed EventKind = "objective_missed"
 )
 

@@ -80,6 +80,7 @@ type createFlags struct {
 	labels                         map[string]string
 	noRetry                        []string
 	retryWindow                    time.Duration
+	policies                       policyFlags
 	now, allowUnregistered, dryRun bool
 }
 
@@ -125,6 +126,7 @@ func newJobCreate(c *client) *cobra.Command {
 	flags.Float64Var(&f.jitter, "jitter", 0, "random share of the delay, 0 to 1 (default: the server's)")
 	flags.StringArrayVar(&f.noRetry, "no-retry", nil, "an error code that is not tried again; may be repeated")
 	flags.DurationVar(&f.retryWindow, "retry-window", 0, "how long after a slot was made it may be tried again (default: without a limit)")
+	f.policies.register(flags)
 	flags.StringToStringVar(&f.labels, "label", nil, "a label, KEY=VALUE; may be repeated")
 	flags.BoolVar(&f.allowUnregistered, "allow-unregistered", false, "accept a handler that no worker has registered yet")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "check and show, but store nothing")
@@ -165,6 +167,9 @@ func (f *createFlags) request(cmd *cobra.Command, parent string) (*carillonv1.Cr
 	j := &carillonv1.Job{Handler: f.handler, Params: params, Schedule: schedule, RetryPolicy: policy, Labels: f.labels}
 	if given("timeout") {
 		j.AttemptTimeout = durationpb.New(f.timeout)
+	}
+	if err := f.policies.apply(cmd, j); err != nil {
+		return nil, err
 	}
 	return &carillonv1.CreateJobRequest{Parent: parent, Job: j, RequestId: f.requestID,
 		AllowUnregisteredHandler: f.allowUnregistered, ValidateOnly: f.dryRun}, nil
@@ -357,6 +362,7 @@ func (c *client) printJob(w io.Writer, j *carillonv1.Job) error {
 	if policy.GetRetryWindow() != nil {
 		rows = append(rows, []string{"retry window", policy.GetRetryWindow().AsDuration().String()})
 	}
+	rows = append(rows, policyRows(j)...)
 	for _, warning := range j.GetWarnings() {
 		rows = append(rows, []string{"warning", warning})
 	}

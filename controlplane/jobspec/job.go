@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -32,10 +33,40 @@ func Job(v *Violations, prefix string, m *carillonv1.Job) job.Job {
 	j.Schedule = Schedule(v, prefix+"schedule", m.GetSchedule())
 	retrySpec(v, prefix+"retry_policy.", m.GetRetryPolicy(), &j.Retry)
 	durationSpec(v, prefix+"attempt_timeout", m.GetAttemptTimeout(), time.Millisecond, &j.Timeout)
+	policiesSpec(v, prefix, m, &j.Policies)
 	if v.Check(prefix+"labels", job.CheckLabels(m.GetLabels())) && len(m.GetLabels()) > 0 {
 		j.Labels = m.GetLabels()
 	}
 	return j
+}
+
+// policiesSpec reads what a job says beside its schedule and its retries.
+func policiesSpec(v *Violations, prefix string, m *carillonv1.Job, p *job.Policies) {
+	durationSpec(v, prefix+"start_deadline", m.GetStartDeadline(), time.Millisecond, &p.StartDeadline)
+	durationSpec(v, prefix+"total_deadline", m.GetTotalDeadline(), time.Millisecond, &p.TotalDeadline)
+	durationSpec(v, prefix+"catch_up.max_age", m.GetCatchUp().GetMaxAge(), time.Millisecond, &p.CatchUp.MaxAge)
+	durationSpec(v, prefix+"objectives.start_within", m.GetObjectives().GetStartWithin(), time.Millisecond, &p.StartWithin)
+	durationSpec(v, prefix+"objectives.finish_within", m.GetObjectives().GetFinishWithin(), time.Millisecond, &p.FinishWithin)
+	p.CatchUp.MaxCount, p.Overlap.MaxRunning, p.Priority = m.GetCatchUp().GetMaxCount(), m.GetOverlap().GetMaxRunning(), m.GetPriority()
+	p.CatchUp.Mode = job.CatchUpMode(modeSpec(v, prefix+"catch_up.mode", m.GetCatchUp().GetMode()))
+	p.Overlap.Mode = job.OverlapMode(modeSpec(v, prefix+"overlap.mode", m.GetOverlap().GetMode()))
+	if p.OnDeadLetter = m.GetOnDeadLetter(); p.OnDeadLetter != "" {
+		v.Check(prefix+"on_dead_letter", job.CheckName(p.OnDeadLetter))
+	}
+	if field, err := p.Check(); err != nil {
+		v.Add(prefix+field, ReasonInvalidField, err.Error())
+	}
+}
+
+// modeSpec reads a mode, of which the first is the default, as the number under which it is
+// stored.
+func modeSpec[E protoreflect.Enum](v *Violations, field string, mode E) int8 {
+	n := mode.Number()
+	if mode.Descriptor().Values().ByNumber(n) == nil {
+		v.Add(field, ReasonInvalidField, fmt.Sprintf("%d is not a mode", n))
+		return 0
+	}
+	return int8(max(n, 1) - 1)
 }
 
 func retrySpec(v *Violations, prefix string, m *carillonv1.RetryPolicy, p *job.RetryPolicy) {

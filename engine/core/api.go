@@ -12,6 +12,7 @@ import (
 // createState is a create on its way to the database.
 type createState struct {
 	tag   uint64
+	quiet bool    // nobody waits for an answer
 	row   job.Job // as it is to be stored
 	job   *jobState
 	slots []*slotState // made with it
@@ -102,10 +103,14 @@ func (s *Shard) created(c *createState, e Committed) {
 		if refused != nil {
 			reply = Reply{Tag: c.tag, Err: refused}
 		}
-		s.outbox = append(s.outbox, reply)
+		if !c.quiet {
+			s.outbox = append(s.outbox, reply)
+		}
 		return
 	}
-	s.outbox = append(s.outbox, Reply{Tag: c.tag, Job: &c.row})
+	if !c.quiet {
+		s.outbox = append(s.outbox, Reply{Tag: c.tag, Job: &c.row})
+	}
 	switch {
 	case j.recurs():
 		j.live = true

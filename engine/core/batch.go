@@ -129,6 +129,9 @@ func (s *Shard) writeSlot(b *Batch, slot *slotState, viaCreate bool) {
 	if dead := slot.row.State == job.Dead; dead != (slot.storedState == job.Dead) {
 		if dead {
 			b.Rows.DeadPuts = append(b.Rows.DeadPuts, deadLetter(slot))
+			if slot.job.spec.policies.OnDeadLetter != "" {
+				s.escalate(b, slot)
+			}
 		} else {
 			b.Rows.DeadDels = append(b.Rows.DeadDels, slot.row.Key)
 		}

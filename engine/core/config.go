@@ -6,6 +6,8 @@ import (
 
 // Config holds the bounds and times of a shard.
 type Config struct {
+	// Shards is how many shards the cluster has.
+	Shards int
 	// Lease is how long a worker may be silent; HeartbeatEvery is what it is told.
 	Lease          time.Duration
 	HeartbeatEvery time.Duration

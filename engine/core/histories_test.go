@@ -193,6 +193,9 @@ func (h *history) somePolicies() (p job.Policies) {
 	if one() {
 		p.StartWithin, p.FinishWithin = seconds(5), seconds(30)
 	}
+	if one() {
+		p.OnDeadLetter = "h"
+	}
 	return p
 }
 

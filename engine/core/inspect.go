@@ -1,6 +1,10 @@
 package core
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -10,8 +14,9 @@ type SlotInfo struct {
 	StartedAt  job.Instant
 	Progress   Progress
 	LeaseUntil job.Instant
-	Ahead      int  // slots that are queued before it, roughly
-	Unstored   bool // not durable yet
+	Ahead      int    // slots that are queued before it, roughly
+	Unstored   bool   // not durable yet
+	Behind     string // the slots of its own job for which it waits; empty if for none
 }
 
 // Slot returns what is known of a slot in memory.
@@ -24,10 +29,27 @@ func (s *Shard) Slot(key job.SlotKey) (SlotInfo, bool) {
 	if worker := s.workers.Get(slot.row.Worker); worker != nil && slot.row.State == job.Running && worker.Key == workerOf(&slot.row) {
 		info.LeaseUntil = worker.LeaseUntil
 	}
+	if slot.lined {
+		info.Behind = s.behindOf(slot)
+	}
 	if slot.queued {
 		info.Ahead = len(s.queue(slot.job.spec.handler).ready) - 1
 	}
 	return info, true
+}
+
+// behindOf says what a slot that stands in line waits for.
+func (s *Shard) behindOf(slot *slotState) string {
+	l := s.lane(slot.row.Key.UID)
+	ahead := slices.Index(l.lineFor(slot).slots, slot)
+	if len(l.placed) == 0 && ahead == 0 {
+		return "older occurrences of its job are still to be made up for"
+	}
+	text := fmt.Sprintf("%d others of its job are before it", ahead+len(l.placed))
+	for _, first := range inOrder(maps.Keys(l.placed)) {
+		return text + fmt.Sprintf(", that of %s, which is %v, among them", first.row.Key.FireTime, first.row.State)
+	}
+	return text
 }
 
 // Stats is a shard in numbers.

@@ -26,6 +26,7 @@ type model struct {
 	slots     map[job.SlotKey]job.Slot
 	attempts  map[job.SlotKey][]job.Attempt
 	late      []store.LateResult
+	events    []store.Event
 	backlog   map[store.BacklogKey]store.BacklogRow
 	skips     map[[2]any]store.Skip // by job and end
 	dead      map[job.SlotKey]bool
@@ -80,6 +81,7 @@ func (m *model) commit(b store.ShardBatch) (out store.ShardOutcome) {
 		m.attempts[a.Key] = append(m.attempts[a.Key], a.Attempt)
 	}
 	m.late = append(m.late, b.Lates...)
+	m.events = append(m.events, b.Events...)
 	for _, k := range b.BacklogDels {
 		delete(m.backlog, k)
 	}
@@ -587,6 +589,7 @@ const t0 = 1_800_000_000 // Unix seconds
 
 func newRig(t *testing.T) *rig {
 	r := &rig{now: job.AtSecond(t0), workers: NewWorkers(), room: func() int { return store.MaxBatchRows }, eager: func() bool { return false }, cfg: DefaultConfig(func() float64 { return 0 })}
+	r.cfg.Shards = 8
 	r.model = newModel(t, r.now)
 	r.restart()
 	return r

@@ -204,6 +204,7 @@ func (c *cluster) somePolicies() (p job.Policies) {
 	if c.rnd.IntN(3) == 0 {
 		p.Priority = int32(c.rnd.IntN(5) - 2)
 		p.StartWithin, p.FinishWithin = seconds(5), seconds(30)
+		p.OnDeadLetter = "h"
 	}
 	return p
 }

@@ -25,6 +25,127 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Which of the missed occurrences are made up for.
+type CatchUpMode int32
+
+const (
+	// The default, which is ALL.
+	CatchUpMode_CATCH_UP_MODE_UNSPECIFIED CatchUpMode = 0
+	// All of them.
+	CatchUpMode_CATCH_UP_MODE_ALL CatchUpMode = 1
+	// The newest one.
+	CatchUpMode_CATCH_UP_MODE_LATEST CatchUpMode = 2
+	// None.
+	CatchUpMode_CATCH_UP_MODE_NONE CatchUpMode = 3
+)
+
+// Enum value maps for CatchUpMode.
+var (
+	CatchUpMode_name = map[int32]string{
+		0: "CATCH_UP_MODE_UNSPECIFIED",
+		1: "CATCH_UP_MODE_ALL",
+		2: "CATCH_UP_MODE_LATEST",
+		3: "CATCH_UP_MODE_NONE",
+	}
+	CatchUpMode_value = map[string]int32{
+		"CATCH_UP_MODE_UNSPECIFIED": 0,
+		"CATCH_UP_MODE_ALL":         1,
+		"CATCH_UP_MODE_LATEST":      2,
+		"CATCH_UP_MODE_NONE":        3,
+	}
+)
+
+func (x CatchUpMode) Enum() *CatchUpMode {
+	p := new(CatchUpMode)
+	*p = x
+	return p
+}
+
+func (x CatchUpMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CatchUpMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_carillon_v1_job_proto_enumTypes[0].Descriptor()
+}
+
+func (CatchUpMode) Type() protoreflect.EnumType {
+	return &file_carillon_v1_job_proto_enumTypes[0]
+}
+
+func (x CatchUpMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CatchUpMode.Descriptor instead.
+func (CatchUpMode) EnumDescriptor() ([]byte, []int) {
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{0}
+}
+
+// What becomes of a slot while another one of its job is open.
+type OverlapMode int32
+
+const (
+	// The default, which is ALLOW.
+	OverlapMode_OVERLAP_MODE_UNSPECIFIED OverlapMode = 0
+	// It runs beside the other one, up to max_running; beyond that it waits.
+	OverlapMode_OVERLAP_MODE_ALLOW OverlapMode = 1
+	// It waits: one runs at a time, in the order of their fire times.
+	OverlapMode_OVERLAP_MODE_QUEUE OverlapMode = 2
+	// It becomes SKIPPED. Of what was missed in a downtime only the newest occurrence is
+	// made up for; a live slot waits for that one and is not skipped for it.
+	OverlapMode_OVERLAP_MODE_SKIP OverlapMode = 3
+	// It takes the other one's place, which becomes CANCELLED once its attempt has ended.
+	// Of what was missed in a downtime only the newest occurrence is made up for, and it
+	// never takes the place of a newer one.
+	OverlapMode_OVERLAP_MODE_REPLACE OverlapMode = 4
+)
+
+// Enum value maps for OverlapMode.
+var (
+	OverlapMode_name = map[int32]string{
+		0: "OVERLAP_MODE_UNSPECIFIED",
+		1: "OVERLAP_MODE_ALLOW",
+		2: "OVERLAP_MODE_QUEUE",
+		3: "OVERLAP_MODE_SKIP",
+		4: "OVERLAP_MODE_REPLACE",
+	}
+	OverlapMode_value = map[string]int32{
+		"OVERLAP_MODE_UNSPECIFIED": 0,
+		"OVERLAP_MODE_ALLOW":       1,
+		"OVERLAP_MODE_QUEUE":       2,
+		"OVERLAP_MODE_SKIP":        3,
+		"OVERLAP_MODE_REPLACE":     4,
+	}
+)
+
+func (x OverlapMode) Enum() *OverlapMode {
+	p := new(OverlapMode)
+	*p = x
+	return p
+}
+
+func (x OverlapMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OverlapMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_carillon_v1_job_proto_enumTypes[1].Descriptor()
+}
+
+func (OverlapMode) Type() protoreflect.EnumType {
+	return &file_carillon_v1_job_proto_enumTypes[1]
+}
+
+func (x OverlapMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OverlapMode.Descriptor instead.
+func (OverlapMode) EnumDescriptor() ([]byte, []int) {
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
 // Whether a job still fires.
 type JobState int32
 
@@ -70,11 +191,11 @@ func (x JobState) String() string {
 }
 
 func (JobState) Descriptor() protoreflect.EnumDescriptor {
-	return file_carillon_v1_job_proto_enumTypes[0].Descriptor()
+	return file_carillon_v1_job_proto_enumTypes[2].Descriptor()
 }
 
 func (JobState) Type() protoreflect.EnumType {
-	return &file_carillon_v1_job_proto_enumTypes[0]
+	return &file_carillon_v1_job_proto_enumTypes[2]
 }
 
 func (x JobState) Number() protoreflect.EnumNumber {
@@ -83,7 +204,7 @@ func (x JobState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobState.Descriptor instead.
 func (JobState) EnumDescriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{0}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
 // The durable intent to run a handler by a schedule. Immutable. Fields 20 to 39
@@ -121,6 +242,27 @@ type Job struct {
 	Warnings []string `protobuf:"bytes,14,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Why the server set the job aside, if it did: its row can't be used.
 	QuarantineReason string `protobuf:"bytes,15,opt,name=quarantine_reason,json=quarantineReason,proto3" json:"quarantine_reason,omitempty"`
+	// How long after its fire time a slot may begin for the first time: 1 ms to 365 days.
+	// One that hasn't by then becomes EXPIRED. Default: without a limit.
+	StartDeadline *durationpb.Duration `protobuf:"bytes,20,opt,name=start_deadline,json=startDeadline,proto3" json:"start_deadline,omitempty"`
+	// How long after its fire time a slot may take in all, retries included: 1 ms to 365
+	// days, at least start_deadline. One that hasn't ended by then becomes EXPIRED, and its
+	// handler's context ends. Default: without a limit.
+	TotalDeadline *durationpb.Duration `protobuf:"bytes,21,opt,name=total_deadline,json=totalDeadline,proto3" json:"total_deadline,omitempty"`
+	// Which occurrences are made up for that were missed. Default: all.
+	CatchUp *CatchUpPolicy `protobuf:"bytes,22,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
+	// What becomes of a slot while another one of the job is open. Default: they run beside
+	// each other.
+	Overlap *OverlapPolicy `protobuf:"bytes,23,opt,name=overlap,proto3" json:"overlap,omitempty"`
+	// Which slots of a handler go first: -10 to 10. A slot of the next lower priority goes
+	// first once it has waited 30 s longer, so that none waits for ever. What is made up for
+	// comes after live work whatever its priority. Default 0.
+	Priority int32 `protobuf:"varint,24,opt,name=priority,proto3" json:"priority,omitempty"`
+	// What is noticed, as an event and in metrics, when a slot misses it.
+	Objectives *Objectives `protobuf:"bytes,26,opt,name=objectives,proto3" json:"objectives,omitempty"`
+	// The handler that is run for each slot that becomes a dead letter: as an immediate job
+	// of its own, with the slot's description as parameters. Default: none.
+	OnDeadLetter string `protobuf:"bytes,27,opt,name=on_dead_letter,json=onDeadLetter,proto3" json:"on_dead_letter,omitempty"`
 	// What people tell jobs apart by: at most 32 keys of 1 to 63 letters, digits,
 	// '.', '_', '/' or '-', with values of at most 63 letters, digits, '.', '_' or
 	// '-'.
@@ -264,9 +406,236 @@ func (x *Job) GetQuarantineReason() string {
 	return ""
 }
 
+func (x *Job) GetStartDeadline() *durationpb.Duration {
+	if x != nil {
+		return x.StartDeadline
+	}
+	return nil
+}
+
+func (x *Job) GetTotalDeadline() *durationpb.Duration {
+	if x != nil {
+		return x.TotalDeadline
+	}
+	return nil
+}
+
+func (x *Job) GetCatchUp() *CatchUpPolicy {
+	if x != nil {
+		return x.CatchUp
+	}
+	return nil
+}
+
+func (x *Job) GetOverlap() *OverlapPolicy {
+	if x != nil {
+		return x.Overlap
+	}
+	return nil
+}
+
+func (x *Job) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Job) GetObjectives() *Objectives {
+	if x != nil {
+		return x.Objectives
+	}
+	return nil
+}
+
+func (x *Job) GetOnDeadLetter() string {
+	if x != nil {
+		return x.OnDeadLetter
+	}
+	return ""
+}
+
 func (x *Job) GetLabels() map[string]string {
 	if x != nil {
 		return x.Labels
+	}
+	return nil
+}
+
+// Which of the occurrences that a job missed, while no node owned its shard, are made up
+// for. What isn't is recorded.
+type CatchUpPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which kind of occurrences.
+	Mode CatchUpMode `protobuf:"varint,1,opt,name=mode,proto3,enum=carillon.v1.CatchUpMode" json:"mode,omitempty"`
+	// Only those that were due so long before the downtime's end at most: 1 ms to 365 days.
+	// For ALL and LATEST.
+	MaxAge *durationpb.Duration `protobuf:"bytes,2,opt,name=max_age,json=maxAge,proto3" json:"max_age,omitempty"`
+	// Only the newest so many: 1 to 100,000. For ALL.
+	MaxCount      int32 `protobuf:"varint,3,opt,name=max_count,json=maxCount,proto3" json:"max_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CatchUpPolicy) Reset() {
+	*x = CatchUpPolicy{}
+	mi := &file_carillon_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CatchUpPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CatchUpPolicy) ProtoMessage() {}
+
+func (x *CatchUpPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CatchUpPolicy.ProtoReflect.Descriptor instead.
+func (*CatchUpPolicy) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CatchUpPolicy) GetMode() CatchUpMode {
+	if x != nil {
+		return x.Mode
+	}
+	return CatchUpMode_CATCH_UP_MODE_UNSPECIFIED
+}
+
+func (x *CatchUpPolicy) GetMaxAge() *durationpb.Duration {
+	if x != nil {
+		return x.MaxAge
+	}
+	return nil
+}
+
+func (x *CatchUpPolicy) GetMaxCount() int32 {
+	if x != nil {
+		return x.MaxCount
+	}
+	return 0
+}
+
+// What becomes of a slot while another one of its job is open.
+type OverlapPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What becomes of it.
+	Mode OverlapMode `protobuf:"varint,1,opt,name=mode,proto3,enum=carillon.v1.OverlapMode" json:"mode,omitempty"`
+	// How many slots of the job run at a time at most: 1 to 1,000. For ALLOW; default:
+	// without a limit.
+	MaxRunning    int32 `protobuf:"varint,2,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverlapPolicy) Reset() {
+	*x = OverlapPolicy{}
+	mi := &file_carillon_v1_job_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverlapPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverlapPolicy) ProtoMessage() {}
+
+func (x *OverlapPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_job_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverlapPolicy.ProtoReflect.Descriptor instead.
+func (*OverlapPolicy) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *OverlapPolicy) GetMode() OverlapMode {
+	if x != nil {
+		return x.Mode
+	}
+	return OverlapMode_OVERLAP_MODE_UNSPECIFIED
+}
+
+func (x *OverlapPolicy) GetMaxRunning() int32 {
+	if x != nil {
+		return x.MaxRunning
+	}
+	return 0
+}
+
+// What the slots of a job should keep to. A slot that doesn't goes on; it is noticed when it
+// happens, once.
+type Objectives struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long after its fire time a slot should have started: 1 ms to 365 days.
+	StartWithin *durationpb.Duration `protobuf:"bytes,1,opt,name=start_within,json=startWithin,proto3" json:"start_within,omitempty"`
+	// How long after its fire time a slot should have ended: 1 ms to 365 days.
+	FinishWithin  *durationpb.Duration `protobuf:"bytes,2,opt,name=finish_within,json=finishWithin,proto3" json:"finish_within,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Objectives) Reset() {
+	*x = Objectives{}
+	mi := &file_carillon_v1_job_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Objectives) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Objectives) ProtoMessage() {}
+
+func (x *Objectives) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_job_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Objectives.ProtoReflect.Descriptor instead.
+func (*Objectives) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Objectives) GetStartWithin() *durationpb.Duration {
+	if x != nil {
+		return x.StartWithin
+	}
+	return nil
+}
+
+func (x *Objectives) GetFinishWithin() *durationpb.Duration {
+	if x != nil {
+		return x.FinishWithin
 	}
 	return nil
 }
@@ -295,7 +664,7 @@ type CreateJobRequest struct {
 
 func (x *CreateJobRequest) Reset() {
 	*x = CreateJobRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[1]
+	mi := &file_carillon_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -307,7 +676,7 @@ func (x *CreateJobRequest) String() string {
 func (*CreateJobRequest) ProtoMessage() {}
 
 func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[1]
+	mi := &file_carillon_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -320,7 +689,7 @@ func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJobRequest.ProtoReflect.Descriptor instead.
 func (*CreateJobRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateJobRequest) GetParent() string {
@@ -376,7 +745,7 @@ type CreateJobResponse struct {
 
 func (x *CreateJobResponse) Reset() {
 	*x = CreateJobResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[2]
+	mi := &file_carillon_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -388,7 +757,7 @@ func (x *CreateJobResponse) String() string {
 func (*CreateJobResponse) ProtoMessage() {}
 
 func (x *CreateJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[2]
+	mi := &file_carillon_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -401,7 +770,7 @@ func (x *CreateJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJobResponse.ProtoReflect.Descriptor instead.
 func (*CreateJobResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateJobResponse) GetJob() *Job {
@@ -424,7 +793,7 @@ type BatchCreateJobsRequest struct {
 
 func (x *BatchCreateJobsRequest) Reset() {
 	*x = BatchCreateJobsRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[3]
+	mi := &file_carillon_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -436,7 +805,7 @@ func (x *BatchCreateJobsRequest) String() string {
 func (*BatchCreateJobsRequest) ProtoMessage() {}
 
 func (x *BatchCreateJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[3]
+	mi := &file_carillon_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -449,7 +818,7 @@ func (x *BatchCreateJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchCreateJobsRequest.ProtoReflect.Descriptor instead.
 func (*BatchCreateJobsRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BatchCreateJobsRequest) GetParent() string {
@@ -477,7 +846,7 @@ type BatchCreateJobsResponse struct {
 
 func (x *BatchCreateJobsResponse) Reset() {
 	*x = BatchCreateJobsResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[4]
+	mi := &file_carillon_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +858,7 @@ func (x *BatchCreateJobsResponse) String() string {
 func (*BatchCreateJobsResponse) ProtoMessage() {}
 
 func (x *BatchCreateJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[4]
+	mi := &file_carillon_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +871,7 @@ func (x *BatchCreateJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchCreateJobsResponse.ProtoReflect.Descriptor instead.
 func (*BatchCreateJobsResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BatchCreateJobsResponse) GetJobs() []*Job {
@@ -525,7 +894,7 @@ type StreamCreateJobsRequest struct {
 
 func (x *StreamCreateJobsRequest) Reset() {
 	*x = StreamCreateJobsRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[5]
+	mi := &file_carillon_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -537,7 +906,7 @@ func (x *StreamCreateJobsRequest) String() string {
 func (*StreamCreateJobsRequest) ProtoMessage() {}
 
 func (x *StreamCreateJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[5]
+	mi := &file_carillon_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -550,7 +919,7 @@ func (x *StreamCreateJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamCreateJobsRequest.ProtoReflect.Descriptor instead.
 func (*StreamCreateJobsRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StreamCreateJobsRequest) GetCreate() *CreateJobRequest {
@@ -580,7 +949,7 @@ type StreamCreateJobsResponse struct {
 
 func (x *StreamCreateJobsResponse) Reset() {
 	*x = StreamCreateJobsResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[6]
+	mi := &file_carillon_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +961,7 @@ func (x *StreamCreateJobsResponse) String() string {
 func (*StreamCreateJobsResponse) ProtoMessage() {}
 
 func (x *StreamCreateJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[6]
+	mi := &file_carillon_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +974,7 @@ func (x *StreamCreateJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamCreateJobsResponse.ProtoReflect.Descriptor instead.
 func (*StreamCreateJobsResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StreamCreateJobsResponse) GetIndex() int64 {
@@ -669,7 +1038,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[7]
+	mi := &file_carillon_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +1050,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[7]
+	mi := &file_carillon_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +1063,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetJobRequest) GetName() string {
@@ -715,7 +1084,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[8]
+	mi := &file_carillon_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +1096,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[8]
+	mi := &file_carillon_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +1109,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetJobResponse) GetJob() *Job {
@@ -768,7 +1137,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[9]
+	mi := &file_carillon_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +1149,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[9]
+	mi := &file_carillon_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +1162,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListJobsRequest) GetParent() string {
@@ -837,7 +1206,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[10]
+	mi := &file_carillon_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +1218,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[10]
+	mi := &file_carillon_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +1231,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -890,7 +1259,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[11]
+	mi := &file_carillon_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1271,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[11]
+	mi := &file_carillon_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1284,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteJobRequest) GetName() string {
@@ -936,7 +1305,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[12]
+	mi := &file_carillon_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -948,7 +1317,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[12]
+	mi := &file_carillon_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -961,7 +1330,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteJobResponse) GetJob() *Job {
@@ -985,7 +1354,7 @@ type RunJobRequest struct {
 
 func (x *RunJobRequest) Reset() {
 	*x = RunJobRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[13]
+	mi := &file_carillon_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1366,7 @@ func (x *RunJobRequest) String() string {
 func (*RunJobRequest) ProtoMessage() {}
 
 func (x *RunJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[13]
+	mi := &file_carillon_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1379,7 @@ func (x *RunJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunJobRequest.ProtoReflect.Descriptor instead.
 func (*RunJobRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RunJobRequest) GetName() string {
@@ -1038,7 +1407,7 @@ type RunJobResponse struct {
 
 func (x *RunJobResponse) Reset() {
 	*x = RunJobResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[14]
+	mi := &file_carillon_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1419,7 @@ func (x *RunJobResponse) String() string {
 func (*RunJobResponse) ProtoMessage() {}
 
 func (x *RunJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[14]
+	mi := &file_carillon_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1432,7 @@ func (x *RunJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunJobResponse.ProtoReflect.Descriptor instead.
 func (*RunJobResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RunJobResponse) GetSlot() *Slot {
@@ -1096,7 +1465,7 @@ type PreviewScheduleRequest struct {
 
 func (x *PreviewScheduleRequest) Reset() {
 	*x = PreviewScheduleRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[15]
+	mi := &file_carillon_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1477,7 @@ func (x *PreviewScheduleRequest) String() string {
 func (*PreviewScheduleRequest) ProtoMessage() {}
 
 func (x *PreviewScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[15]
+	mi := &file_carillon_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1490,7 @@ func (x *PreviewScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewScheduleRequest.ProtoReflect.Descriptor instead.
 func (*PreviewScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PreviewScheduleRequest) GetSchedule() *Schedule {
@@ -1183,7 +1552,7 @@ type PreviewScheduleResponse struct {
 
 func (x *PreviewScheduleResponse) Reset() {
 	*x = PreviewScheduleResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[16]
+	mi := &file_carillon_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1564,7 @@ func (x *PreviewScheduleResponse) String() string {
 func (*PreviewScheduleResponse) ProtoMessage() {}
 
 func (x *PreviewScheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[16]
+	mi := &file_carillon_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1577,7 @@ func (x *PreviewScheduleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewScheduleResponse.ProtoReflect.Descriptor instead.
 func (*PreviewScheduleResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PreviewScheduleResponse) GetFireTimes() []*timestamppb.Timestamp {
@@ -1273,7 +1642,7 @@ type SkippedOccurrence struct {
 
 func (x *SkippedOccurrence) Reset() {
 	*x = SkippedOccurrence{}
-	mi := &file_carillon_v1_job_proto_msgTypes[17]
+	mi := &file_carillon_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1654,7 @@ func (x *SkippedOccurrence) String() string {
 func (*SkippedOccurrence) ProtoMessage() {}
 
 func (x *SkippedOccurrence) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[17]
+	mi := &file_carillon_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1667,7 @@ func (x *SkippedOccurrence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedOccurrence.ProtoReflect.Descriptor instead.
 func (*SkippedOccurrence) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SkippedOccurrence) GetFireTime() *timestamppb.Timestamp {
@@ -1326,7 +1695,7 @@ type BatchPreviewSchedulesRequest struct {
 
 func (x *BatchPreviewSchedulesRequest) Reset() {
 	*x = BatchPreviewSchedulesRequest{}
-	mi := &file_carillon_v1_job_proto_msgTypes[18]
+	mi := &file_carillon_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1707,7 @@ func (x *BatchPreviewSchedulesRequest) String() string {
 func (*BatchPreviewSchedulesRequest) ProtoMessage() {}
 
 func (x *BatchPreviewSchedulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[18]
+	mi := &file_carillon_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1720,7 @@ func (x *BatchPreviewSchedulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchPreviewSchedulesRequest.ProtoReflect.Descriptor instead.
 func (*BatchPreviewSchedulesRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BatchPreviewSchedulesRequest) GetRequests() []*PreviewScheduleRequest {
@@ -1372,7 +1741,7 @@ type BatchPreviewSchedulesResponse struct {
 
 func (x *BatchPreviewSchedulesResponse) Reset() {
 	*x = BatchPreviewSchedulesResponse{}
-	mi := &file_carillon_v1_job_proto_msgTypes[19]
+	mi := &file_carillon_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1753,7 @@ func (x *BatchPreviewSchedulesResponse) String() string {
 func (*BatchPreviewSchedulesResponse) ProtoMessage() {}
 
 func (x *BatchPreviewSchedulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[19]
+	mi := &file_carillon_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1766,7 @@ func (x *BatchPreviewSchedulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchPreviewSchedulesResponse.ProtoReflect.Descriptor instead.
 func (*BatchPreviewSchedulesResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BatchPreviewSchedulesResponse) GetPreviews() []*SchedulePreview {
@@ -1423,7 +1792,7 @@ type SchedulePreview struct {
 
 func (x *SchedulePreview) Reset() {
 	*x = SchedulePreview{}
-	mi := &file_carillon_v1_job_proto_msgTypes[20]
+	mi := &file_carillon_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1804,7 @@ func (x *SchedulePreview) String() string {
 func (*SchedulePreview) ProtoMessage() {}
 
 func (x *SchedulePreview) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_job_proto_msgTypes[20]
+	mi := &file_carillon_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1817,7 @@ func (x *SchedulePreview) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulePreview.ProtoReflect.Descriptor instead.
 func (*SchedulePreview) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_carillon_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SchedulePreview) GetResult() isSchedulePreview_Result {
@@ -1498,7 +1867,7 @@ var File_carillon_v1_job_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x15carillon/v1/job.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1acarillon/v1/schedule.proto\x1a\x16carillon/v1/slot.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xf3\x06\n" +
+	"\x15carillon/v1/job.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1acarillon/v1/schedule.proto\x1a\x16carillon/v1/slot.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xdf\t\n" +
 	"\x03Job\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x03R\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x1d\n" +
@@ -1516,11 +1885,32 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\x0enext_fire_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\fnextFireTime\x126\n" +
 	"\x14schedule_description\x18\r \x01(\tB\x03\xe0A\x03R\x13scheduleDescription\x12\x1f\n" +
 	"\bwarnings\x18\x0e \x03(\tB\x03\xe0A\x03R\bwarnings\x120\n" +
-	"\x11quarantine_reason\x18\x0f \x01(\tB\x03\xe0A\x03R\x10quarantineReason\x124\n" +
+	"\x11quarantine_reason\x18\x0f \x01(\tB\x03\xe0A\x03R\x10quarantineReason\x12@\n" +
+	"\x0estart_deadline\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\rstartDeadline\x12@\n" +
+	"\x0etotal_deadline\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\rtotalDeadline\x125\n" +
+	"\bcatch_up\x18\x16 \x01(\v2\x1a.carillon.v1.CatchUpPolicyR\acatchUp\x124\n" +
+	"\aoverlap\x18\x17 \x01(\v2\x1a.carillon.v1.OverlapPolicyR\aoverlap\x12\x1a\n" +
+	"\bpriority\x18\x18 \x01(\x05R\bpriority\x127\n" +
+	"\n" +
+	"objectives\x18\x1a \x01(\v2\x17.carillon.v1.ObjectivesR\n" +
+	"objectives\x12$\n" +
+	"\x0eon_dead_letter\x18\x1b \x01(\tR\fonDeadLetter\x124\n" +
 	"\x06labels\x18( \x03(\v2\x1c.carillon.v1.Job.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf1\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x01\n" +
+	"\rCatchUpPolicy\x12,\n" +
+	"\x04mode\x18\x01 \x01(\x0e2\x18.carillon.v1.CatchUpModeR\x04mode\x122\n" +
+	"\amax_age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06maxAge\x12\x1b\n" +
+	"\tmax_count\x18\x03 \x01(\x05R\bmaxCount\"^\n" +
+	"\rOverlapPolicy\x12,\n" +
+	"\x04mode\x18\x01 \x01(\x0e2\x18.carillon.v1.OverlapModeR\x04mode\x12\x1f\n" +
+	"\vmax_running\x18\x02 \x01(\x05R\n" +
+	"maxRunning\"\x8a\x01\n" +
+	"\n" +
+	"Objectives\x12<\n" +
+	"\fstart_within\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\vstartWithin\x12>\n" +
+	"\rfinish_within\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\ffinishWithin\"\xf1\x01\n" +
 	"\x10CreateJobRequest\x12\x1b\n" +
 	"\x06parent\x18\x01 \x01(\tB\x03\xe0A\x02R\x06parent\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12'\n" +
@@ -1592,7 +1982,18 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\x0fSchedulePreview\x12@\n" +
 	"\apreview\x18\x01 \x01(\v2$.carillon.v1.PreviewScheduleResponseH\x00R\apreview\x12*\n" +
 	"\x05error\x18\x02 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
-	"\x06result*\x86\x01\n" +
+	"\x06result*u\n" +
+	"\vCatchUpMode\x12\x1d\n" +
+	"\x19CATCH_UP_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11CATCH_UP_MODE_ALL\x10\x01\x12\x18\n" +
+	"\x14CATCH_UP_MODE_LATEST\x10\x02\x12\x16\n" +
+	"\x12CATCH_UP_MODE_NONE\x10\x03*\x8c\x01\n" +
+	"\vOverlapMode\x12\x1c\n" +
+	"\x18OVERLAP_MODE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12OVERLAP_MODE_ALLOW\x10\x01\x12\x16\n" +
+	"\x12OVERLAP_MODE_QUEUE\x10\x02\x12\x15\n" +
+	"\x11OVERLAP_MODE_SKIP\x10\x03\x12\x18\n" +
+	"\x14OVERLAP_MODE_REPLACE\x10\x04*\x86\x01\n" +
 	"\bJobState\x12\x19\n" +
 	"\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10JOB_STATE_ACTIVE\x10\x01\x12\x17\n" +
@@ -1624,95 +2025,110 @@ func file_carillon_v1_job_proto_rawDescGZIP() []byte {
 	return file_carillon_v1_job_proto_rawDescData
 }
 
-var file_carillon_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_carillon_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_carillon_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_carillon_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_carillon_v1_job_proto_goTypes = []any{
-	(JobState)(0),                         // 0: carillon.v1.JobState
-	(*Job)(nil),                           // 1: carillon.v1.Job
-	(*CreateJobRequest)(nil),              // 2: carillon.v1.CreateJobRequest
-	(*CreateJobResponse)(nil),             // 3: carillon.v1.CreateJobResponse
-	(*BatchCreateJobsRequest)(nil),        // 4: carillon.v1.BatchCreateJobsRequest
-	(*BatchCreateJobsResponse)(nil),       // 5: carillon.v1.BatchCreateJobsResponse
-	(*StreamCreateJobsRequest)(nil),       // 6: carillon.v1.StreamCreateJobsRequest
-	(*StreamCreateJobsResponse)(nil),      // 7: carillon.v1.StreamCreateJobsResponse
-	(*GetJobRequest)(nil),                 // 8: carillon.v1.GetJobRequest
-	(*GetJobResponse)(nil),                // 9: carillon.v1.GetJobResponse
-	(*ListJobsRequest)(nil),               // 10: carillon.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),              // 11: carillon.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),              // 12: carillon.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),             // 13: carillon.v1.DeleteJobResponse
-	(*RunJobRequest)(nil),                 // 14: carillon.v1.RunJobRequest
-	(*RunJobResponse)(nil),                // 15: carillon.v1.RunJobResponse
-	(*PreviewScheduleRequest)(nil),        // 16: carillon.v1.PreviewScheduleRequest
-	(*PreviewScheduleResponse)(nil),       // 17: carillon.v1.PreviewScheduleResponse
-	(*SkippedOccurrence)(nil),             // 18: carillon.v1.SkippedOccurrence
-	(*BatchPreviewSchedulesRequest)(nil),  // 19: carillon.v1.BatchPreviewSchedulesRequest
-	(*BatchPreviewSchedulesResponse)(nil), // 20: carillon.v1.BatchPreviewSchedulesResponse
-	(*SchedulePreview)(nil),               // 21: carillon.v1.SchedulePreview
-	nil,                                   // 22: carillon.v1.Job.LabelsEntry
-	(*Json)(nil),                          // 23: carillon.v1.Json
-	(*Schedule)(nil),                      // 24: carillon.v1.Schedule
-	(*RetryPolicy)(nil),                   // 25: carillon.v1.RetryPolicy
-	(*durationpb.Duration)(nil),           // 26: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 27: google.protobuf.Timestamp
-	(*status.Status)(nil),                 // 28: google.rpc.Status
-	(*Slot)(nil),                          // 29: carillon.v1.Slot
+	(CatchUpMode)(0),                      // 0: carillon.v1.CatchUpMode
+	(OverlapMode)(0),                      // 1: carillon.v1.OverlapMode
+	(JobState)(0),                         // 2: carillon.v1.JobState
+	(*Job)(nil),                           // 3: carillon.v1.Job
+	(*CatchUpPolicy)(nil),                 // 4: carillon.v1.CatchUpPolicy
+	(*OverlapPolicy)(nil),                 // 5: carillon.v1.OverlapPolicy
+	(*Objectives)(nil),                    // 6: carillon.v1.Objectives
+	(*CreateJobRequest)(nil),              // 7: carillon.v1.CreateJobRequest
+	(*CreateJobResponse)(nil),             // 8: carillon.v1.CreateJobResponse
+	(*BatchCreateJobsRequest)(nil),        // 9: carillon.v1.BatchCreateJobsRequest
+	(*BatchCreateJobsResponse)(nil),       // 10: carillon.v1.BatchCreateJobsResponse
+	(*StreamCreateJobsRequest)(nil),       // 11: carillon.v1.StreamCreateJobsRequest
+	(*StreamCreateJobsResponse)(nil),      // 12: carillon.v1.StreamCreateJobsResponse
+	(*GetJobRequest)(nil),                 // 13: carillon.v1.GetJobRequest
+	(*GetJobResponse)(nil),                // 14: carillon.v1.GetJobResponse
+	(*ListJobsRequest)(nil),               // 15: carillon.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),              // 16: carillon.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),              // 17: carillon.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),             // 18: carillon.v1.DeleteJobResponse
+	(*RunJobRequest)(nil),                 // 19: carillon.v1.RunJobRequest
+	(*RunJobResponse)(nil),                // 20: carillon.v1.RunJobResponse
+	(*PreviewScheduleRequest)(nil),        // 21: carillon.v1.PreviewScheduleRequest
+	(*PreviewScheduleResponse)(nil),       // 22: carillon.v1.PreviewScheduleResponse
+	(*SkippedOccurrence)(nil),             // 23: carillon.v1.SkippedOccurrence
+	(*BatchPreviewSchedulesRequest)(nil),  // 24: carillon.v1.BatchPreviewSchedulesRequest
+	(*BatchPreviewSchedulesResponse)(nil), // 25: carillon.v1.BatchPreviewSchedulesResponse
+	(*SchedulePreview)(nil),               // 26: carillon.v1.SchedulePreview
+	nil,                                   // 27: carillon.v1.Job.LabelsEntry
+	(*Json)(nil),                          // 28: carillon.v1.Json
+	(*Schedule)(nil),                      // 29: carillon.v1.Schedule
+	(*RetryPolicy)(nil),                   // 30: carillon.v1.RetryPolicy
+	(*durationpb.Duration)(nil),           // 31: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 32: google.protobuf.Timestamp
+	(*status.Status)(nil),                 // 33: google.rpc.Status
+	(*Slot)(nil),                          // 34: carillon.v1.Slot
 }
 var file_carillon_v1_job_proto_depIdxs = []int32{
-	23, // 0: carillon.v1.Job.params:type_name -> carillon.v1.Json
-	24, // 1: carillon.v1.Job.schedule:type_name -> carillon.v1.Schedule
-	25, // 2: carillon.v1.Job.retry_policy:type_name -> carillon.v1.RetryPolicy
-	26, // 3: carillon.v1.Job.attempt_timeout:type_name -> google.protobuf.Duration
-	0,  // 4: carillon.v1.Job.state:type_name -> carillon.v1.JobState
-	27, // 5: carillon.v1.Job.create_time:type_name -> google.protobuf.Timestamp
-	27, // 6: carillon.v1.Job.effective_from:type_name -> google.protobuf.Timestamp
-	27, // 7: carillon.v1.Job.end_time:type_name -> google.protobuf.Timestamp
-	27, // 8: carillon.v1.Job.next_fire_time:type_name -> google.protobuf.Timestamp
-	22, // 9: carillon.v1.Job.labels:type_name -> carillon.v1.Job.LabelsEntry
-	1,  // 10: carillon.v1.CreateJobRequest.job:type_name -> carillon.v1.Job
-	1,  // 11: carillon.v1.CreateJobResponse.job:type_name -> carillon.v1.Job
-	2,  // 12: carillon.v1.BatchCreateJobsRequest.requests:type_name -> carillon.v1.CreateJobRequest
-	1,  // 13: carillon.v1.BatchCreateJobsResponse.jobs:type_name -> carillon.v1.Job
-	2,  // 14: carillon.v1.StreamCreateJobsRequest.create:type_name -> carillon.v1.CreateJobRequest
-	1,  // 15: carillon.v1.StreamCreateJobsResponse.job:type_name -> carillon.v1.Job
-	28, // 16: carillon.v1.StreamCreateJobsResponse.error:type_name -> google.rpc.Status
-	1,  // 17: carillon.v1.GetJobResponse.job:type_name -> carillon.v1.Job
-	1,  // 18: carillon.v1.ListJobsResponse.jobs:type_name -> carillon.v1.Job
-	1,  // 19: carillon.v1.DeleteJobResponse.job:type_name -> carillon.v1.Job
-	29, // 20: carillon.v1.RunJobResponse.slot:type_name -> carillon.v1.Slot
-	24, // 21: carillon.v1.PreviewScheduleRequest.schedule:type_name -> carillon.v1.Schedule
-	27, // 22: carillon.v1.PreviewScheduleRequest.from:type_name -> google.protobuf.Timestamp
-	27, // 23: carillon.v1.PreviewScheduleRequest.until:type_name -> google.protobuf.Timestamp
-	27, // 24: carillon.v1.PreviewScheduleResponse.fire_times:type_name -> google.protobuf.Timestamp
-	18, // 25: carillon.v1.PreviewScheduleResponse.skipped:type_name -> carillon.v1.SkippedOccurrence
-	27, // 26: carillon.v1.SkippedOccurrence.fire_time:type_name -> google.protobuf.Timestamp
-	16, // 27: carillon.v1.BatchPreviewSchedulesRequest.requests:type_name -> carillon.v1.PreviewScheduleRequest
-	21, // 28: carillon.v1.BatchPreviewSchedulesResponse.previews:type_name -> carillon.v1.SchedulePreview
-	17, // 29: carillon.v1.SchedulePreview.preview:type_name -> carillon.v1.PreviewScheduleResponse
-	28, // 30: carillon.v1.SchedulePreview.error:type_name -> google.rpc.Status
-	2,  // 31: carillon.v1.JobService.CreateJob:input_type -> carillon.v1.CreateJobRequest
-	4,  // 32: carillon.v1.JobService.BatchCreateJobs:input_type -> carillon.v1.BatchCreateJobsRequest
-	6,  // 33: carillon.v1.JobService.StreamCreateJobs:input_type -> carillon.v1.StreamCreateJobsRequest
-	8,  // 34: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
-	10, // 35: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
-	12, // 36: carillon.v1.JobService.DeleteJob:input_type -> carillon.v1.DeleteJobRequest
-	14, // 37: carillon.v1.JobService.RunJob:input_type -> carillon.v1.RunJobRequest
-	16, // 38: carillon.v1.JobService.PreviewSchedule:input_type -> carillon.v1.PreviewScheduleRequest
-	19, // 39: carillon.v1.JobService.BatchPreviewSchedules:input_type -> carillon.v1.BatchPreviewSchedulesRequest
-	3,  // 40: carillon.v1.JobService.CreateJob:output_type -> carillon.v1.CreateJobResponse
-	5,  // 41: carillon.v1.JobService.BatchCreateJobs:output_type -> carillon.v1.BatchCreateJobsResponse
-	7,  // 42: carillon.v1.JobService.StreamCreateJobs:output_type -> carillon.v1.StreamCreateJobsResponse
-	9,  // 43: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
-	11, // 44: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
-	13, // 45: carillon.v1.JobService.DeleteJob:output_type -> carillon.v1.DeleteJobResponse
-	15, // 46: carillon.v1.JobService.RunJob:output_type -> carillon.v1.RunJobResponse
-	17, // 47: carillon.v1.JobService.PreviewSchedule:output_type -> carillon.v1.PreviewScheduleResponse
-	20, // 48: carillon.v1.JobService.BatchPreviewSchedules:output_type -> carillon.v1.BatchPreviewSchedulesResponse
-	40, // [40:49] is the sub-list for method output_type
-	31, // [31:40] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	28, // 0: carillon.v1.Job.params:type_name -> carillon.v1.Json
+	29, // 1: carillon.v1.Job.schedule:type_name -> carillon.v1.Schedule
+	30, // 2: carillon.v1.Job.retry_policy:type_name -> carillon.v1.RetryPolicy
+	31, // 3: carillon.v1.Job.attempt_timeout:type_name -> google.protobuf.Duration
+	2,  // 4: carillon.v1.Job.state:type_name -> carillon.v1.JobState
+	32, // 5: carillon.v1.Job.create_time:type_name -> google.protobuf.Timestamp
+	32, // 6: carillon.v1.Job.effective_from:type_name -> google.protobuf.Timestamp
+	32, // 7: carillon.v1.Job.end_time:type_name -> google.protobuf.Timestamp
+	32, // 8: carillon.v1.Job.next_fire_time:type_name -> google.protobuf.Timestamp
+	31, // 9: carillon.v1.Job.start_deadline:type_name -> google.protobuf.Duration
+	31, // 10: carillon.v1.Job.total_deadline:type_name -> google.protobuf.Duration
+	4,  // 11: carillon.v1.Job.catch_up:type_name -> carillon.v1.CatchUpPolicy
+	5,  // 12: carillon.v1.Job.overlap:type_name -> carillon.v1.OverlapPolicy
+	6,  // 13: carillon.v1.Job.objectives:type_name -> carillon.v1.Objectives
+	27, // 14: carillon.v1.Job.labels:type_name -> carillon.v1.Job.LabelsEntry
+	0,  // 15: carillon.v1.CatchUpPolicy.mode:type_name -> carillon.v1.CatchUpMode
+	31, // 16: carillon.v1.CatchUpPolicy.max_age:type_name -> google.protobuf.Duration
+	1,  // 17: carillon.v1.OverlapPolicy.mode:type_name -> carillon.v1.OverlapMode
+	31, // 18: carillon.v1.Objectives.start_within:type_name -> google.protobuf.Duration
+	31, // 19: carillon.v1.Objectives.finish_within:type_name -> google.protobuf.Duration
+	3,  // 20: carillon.v1.CreateJobRequest.job:type_name -> carillon.v1.Job
+	3,  // 21: carillon.v1.CreateJobResponse.job:type_name -> carillon.v1.Job
+	7,  // 22: carillon.v1.BatchCreateJobsRequest.requests:type_name -> carillon.v1.CreateJobRequest
+	3,  // 23: carillon.v1.BatchCreateJobsResponse.jobs:type_name -> carillon.v1.Job
+	7,  // 24: carillon.v1.StreamCreateJobsRequest.create:type_name -> carillon.v1.CreateJobRequest
+	3,  // 25: carillon.v1.StreamCreateJobsResponse.job:type_name -> carillon.v1.Job
+	33, // 26: carillon.v1.StreamCreateJobsResponse.error:type_name -> google.rpc.Status
+	3,  // 27: carillon.v1.GetJobResponse.job:type_name -> carillon.v1.Job
+	3,  // 28: carillon.v1.ListJobsResponse.jobs:type_name -> carillon.v1.Job
+	3,  // 29: carillon.v1.DeleteJobResponse.job:type_name -> carillon.v1.Job
+	34, // 30: carillon.v1.RunJobResponse.slot:type_name -> carillon.v1.Slot
+	29, // 31: carillon.v1.PreviewScheduleRequest.schedule:type_name -> carillon.v1.Schedule
+	32, // 32: carillon.v1.PreviewScheduleRequest.from:type_name -> google.protobuf.Timestamp
+	32, // 33: carillon.v1.PreviewScheduleRequest.until:type_name -> google.protobuf.Timestamp
+	32, // 34: carillon.v1.PreviewScheduleResponse.fire_times:type_name -> google.protobuf.Timestamp
+	23, // 35: carillon.v1.PreviewScheduleResponse.skipped:type_name -> carillon.v1.SkippedOccurrence
+	32, // 36: carillon.v1.SkippedOccurrence.fire_time:type_name -> google.protobuf.Timestamp
+	21, // 37: carillon.v1.BatchPreviewSchedulesRequest.requests:type_name -> carillon.v1.PreviewScheduleRequest
+	26, // 38: carillon.v1.BatchPreviewSchedulesResponse.previews:type_name -> carillon.v1.SchedulePreview
+	22, // 39: carillon.v1.SchedulePreview.preview:type_name -> carillon.v1.PreviewScheduleResponse
+	33, // 40: carillon.v1.SchedulePreview.error:type_name -> google.rpc.Status
+	7,  // 41: carillon.v1.JobService.CreateJob:input_type -> carillon.v1.CreateJobRequest
+	9,  // 42: carillon.v1.JobService.BatchCreateJobs:input_type -> carillon.v1.BatchCreateJobsRequest
+	11, // 43: carillon.v1.JobService.StreamCreateJobs:input_type -> carillon.v1.StreamCreateJobsRequest
+	13, // 44: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
+	15, // 45: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
+	17, // 46: carillon.v1.JobService.DeleteJob:input_type -> carillon.v1.DeleteJobRequest
+	19, // 47: carillon.v1.JobService.RunJob:input_type -> carillon.v1.RunJobRequest
+	21, // 48: carillon.v1.JobService.PreviewSchedule:input_type -> carillon.v1.PreviewScheduleRequest
+	24, // 49: carillon.v1.JobService.BatchPreviewSchedules:input_type -> carillon.v1.BatchPreviewSchedulesRequest
+	8,  // 50: carillon.v1.JobService.CreateJob:output_type -> carillon.v1.CreateJobResponse
+	10, // 51: carillon.v1.JobService.BatchCreateJobs:output_type -> carillon.v1.BatchCreateJobsResponse
+	12, // 52: carillon.v1.JobService.StreamCreateJobs:output_type -> carillon.v1.StreamCreateJobsResponse
+	14, // 53: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
+	16, // 54: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
+	18, // 55: carillon.v1.JobService.DeleteJob:output_type -> carillon.v1.DeleteJobResponse
+	20, // 56: carillon.v1.JobService.RunJob:output_type -> carillon.v1.RunJobResponse
+	22, // 57: carillon.v1.JobService.PreviewSchedule:output_type -> carillon.v1.PreviewScheduleResponse
+	25, // 58: carillon.v1.JobService.BatchPreviewSchedules:output_type -> carillon.v1.BatchPreviewSchedulesResponse
+	50, // [50:59] is the sub-list for method output_type
+	41, // [41:50] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_job_proto_init() }
@@ -1723,11 +2139,11 @@ func file_carillon_v1_job_proto_init() {
 	file_carillon_v1_json_proto_init()
 	file_carillon_v1_schedule_proto_init()
 	file_carillon_v1_slot_proto_init()
-	file_carillon_v1_job_proto_msgTypes[6].OneofWrappers = []any{
+	file_carillon_v1_job_proto_msgTypes[9].OneofWrappers = []any{
 		(*StreamCreateJobsResponse_Job)(nil),
 		(*StreamCreateJobsResponse_Error)(nil),
 	}
-	file_carillon_v1_job_proto_msgTypes[20].OneofWrappers = []any{
+	file_carillon_v1_job_proto_msgTypes[23].OneofWrappers = []any{
 		(*SchedulePreview_Preview)(nil),
 		(*SchedulePreview_Error)(nil),
 	}
@@ -1736,8 +2152,8 @@ func file_carillon_v1_job_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_carillon_v1_job_proto_rawDesc), len(file_carillon_v1_job_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   22,
+			NumEnums:      3,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -274,6 +274,12 @@ const (
 	ReasonCode_REASON_CODE_EXCLUDED_BY_CALENDAR ReasonCode = 15
 	// It was a dead letter and was given up.
 	ReasonCode_REASON_CODE_DISCARDED ReasonCode = 16
+	// It waits for another slot of its job, as the job's overlap policy says.
+	ReasonCode_REASON_CODE_OVERLAP ReasonCode = 17
+	// The job's overlap or catch-up policy left it out.
+	ReasonCode_REASON_CODE_SKIPPED_BY_POLICY ReasonCode = 18
+	// Its own deadline passed.
+	ReasonCode_REASON_CODE_EXPIRED ReasonCode = 19
 )
 
 // Enum value maps for ReasonCode.
@@ -296,6 +302,9 @@ var (
 		14: "REASON_CODE_STORE_UNAVAILABLE",
 		15: "REASON_CODE_EXCLUDED_BY_CALENDAR",
 		16: "REASON_CODE_DISCARDED",
+		17: "REASON_CODE_OVERLAP",
+		18: "REASON_CODE_SKIPPED_BY_POLICY",
+		19: "REASON_CODE_EXPIRED",
 	}
 	ReasonCode_value = map[string]int32{
 		"REASON_CODE_UNSPECIFIED":           0,
@@ -315,6 +324,9 @@ var (
 		"REASON_CODE_STORE_UNAVAILABLE":     14,
 		"REASON_CODE_EXCLUDED_BY_CALENDAR":  15,
 		"REASON_CODE_DISCARDED":             16,
+		"REASON_CODE_OVERLAP":               17,
+		"REASON_CODE_SKIPPED_BY_POLICY":     18,
+		"REASON_CODE_EXPIRED":               19,
 	}
 )
 
@@ -398,9 +410,16 @@ type Slot struct {
 	// When the lease of the worker that runs it ends, if no heartbeat comes.
 	LeaseEndTime *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=lease_end_time,json=leaseEndTime,proto3" json:"lease_end_time,omitempty"`
 	// The epoch under which the newest attempt was claimed.
-	Epoch         int64 `protobuf:"varint,24,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Epoch int64 `protobuf:"varint,24,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// When the slot becomes EXPIRED unless it has begun, or ended, by then.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// When a person asked for the slot: a redrive, or a backfill. Deadlines and objectives
+	// count from then on instead of from the fire time.
+	RequestTime *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=request_time,json=requestTime,proto3" json:"request_time,omitempty"`
+	// The objectives of the job that the slot missed: start_within, finish_within.
+	MissedObjectives []string `protobuf:"bytes,27,rep,name=missed_objectives,json=missedObjectives,proto3" json:"missed_objectives,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Slot) Reset() {
@@ -599,6 +618,27 @@ func (x *Slot) GetEpoch() int64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *Slot) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *Slot) GetRequestTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RequestTime
+	}
+	return nil
+}
+
+func (x *Slot) GetMissedObjectives() []string {
+	if x != nil {
+		return x.MissedObjectives
+	}
+	return nil
 }
 
 // One claim of a slot by one worker.
@@ -1609,7 +1649,7 @@ var File_carillon_v1_slot_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\n" +
-	"\x16carillon/v1/slot.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\b\n" +
+	"\x16carillon/v1/slot.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcd\t\n" +
 	"\x04Slot\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\ajob_uid\x18\x02 \x01(\tR\x06jobUid\x127\n" +
@@ -1641,7 +1681,11 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\x06result\x18\x15 \x01(\v2\x11.carillon.v1.JsonR\x06result\x121\n" +
 	"\bprogress\x18\x16 \x01(\v2\x15.carillon.v1.ProgressR\bprogress\x12@\n" +
 	"\x0elease_end_time\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\fleaseEndTime\x12\x14\n" +
-	"\x05epoch\x18\x18 \x01(\x03R\x05epoch\"\x9a\x03\n" +
+	"\x05epoch\x18\x18 \x01(\x03R\x05epoch\x12;\n" +
+	"\vexpire_time\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12=\n" +
+	"\frequest_time\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\vrequestTime\x12+\n" +
+	"\x11missed_objectives\x18\x1b \x03(\tR\x10missedObjectives\"\x9a\x03\n" +
 	"\aAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\tR\x06worker\x129\n" +
@@ -1731,7 +1775,7 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\x1aATTEMPT_OUTCOME_LEASE_LOST\x10\x04\x12\x1c\n" +
 	"\x18ATTEMPT_OUTCOME_RELEASED\x10\x05\x12\x1d\n" +
 	"\x19ATTEMPT_OUTCOME_CANCELLED\x10\x06\x12\x1d\n" +
-	"\x19ATTEMPT_OUTCOME_UNCLAIMED\x10\a*\x97\x04\n" +
+	"\x19ATTEMPT_OUTCOME_UNCLAIMED\x10\a*\xec\x04\n" +
 	"\n" +
 	"ReasonCode\x12\x1b\n" +
 	"\x17REASON_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -1751,7 +1795,10 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\x15REASON_CODE_JOB_ENDED\x10\r\x12!\n" +
 	"\x1dREASON_CODE_STORE_UNAVAILABLE\x10\x0e\x12$\n" +
 	" REASON_CODE_EXCLUDED_BY_CALENDAR\x10\x0f\x12\x19\n" +
-	"\x15REASON_CODE_DISCARDED\x10\x102\xd9\a\n" +
+	"\x15REASON_CODE_DISCARDED\x10\x10\x12\x17\n" +
+	"\x13REASON_CODE_OVERLAP\x10\x11\x12!\n" +
+	"\x1dREASON_CODE_SKIPPED_BY_POLICY\x10\x12\x12\x17\n" +
+	"\x13REASON_CODE_EXPIRED\x10\x132\xd9\a\n" +
 	"\vSlotService\x12z\n" +
 	"\aGetSlot\x12\x1b.carillon.v1.GetSlotRequest\x1a\x1c.carillon.v1.GetSlotResponse\"4\x82\xd3\xe4\x93\x02.b\x04slot\x12&/v1/{name=namespaces/*/jobs/*/slots/*}\x12z\n" +
 	"\tListSlots\x12\x1d.carillon.v1.ListSlotsRequest\x1a\x1e.carillon.v1.ListSlotsResponse\".\x82\xd3\xe4\x93\x02(\x12&/v1/{parent=namespaces/*/jobs/*}/slots\x12\x8e\x01\n" +
@@ -1819,39 +1866,41 @@ var file_carillon_v1_slot_proto_depIdxs = []int32{
 	24, // 11: carillon.v1.Slot.result:type_name -> carillon.v1.Json
 	6,  // 12: carillon.v1.Slot.progress:type_name -> carillon.v1.Progress
 	22, // 13: carillon.v1.Slot.lease_end_time:type_name -> google.protobuf.Timestamp
-	22, // 14: carillon.v1.Attempt.claim_time:type_name -> google.protobuf.Timestamp
-	22, // 15: carillon.v1.Attempt.start_time:type_name -> google.protobuf.Timestamp
-	22, // 16: carillon.v1.Attempt.end_time:type_name -> google.protobuf.Timestamp
-	2,  // 17: carillon.v1.Attempt.outcome:type_name -> carillon.v1.AttemptOutcome
-	4,  // 18: carillon.v1.GetSlotResponse.slot:type_name -> carillon.v1.Slot
-	0,  // 19: carillon.v1.ListSlotsRequest.states:type_name -> carillon.v1.SlotState
-	4,  // 20: carillon.v1.ListSlotsResponse.slots:type_name -> carillon.v1.Slot
-	5,  // 21: carillon.v1.ListAttemptsResponse.attempts:type_name -> carillon.v1.Attempt
-	4,  // 22: carillon.v1.CancelSlotResponse.slot:type_name -> carillon.v1.Slot
-	4,  // 23: carillon.v1.RedriveSlotResponse.slot:type_name -> carillon.v1.Slot
-	4,  // 24: carillon.v1.DiscardSlotResponse.slot:type_name -> carillon.v1.Slot
-	4,  // 25: carillon.v1.ExplainSlotResponse.slot:type_name -> carillon.v1.Slot
-	21, // 26: carillon.v1.ExplainSlotResponse.reasons:type_name -> carillon.v1.Reason
-	3,  // 27: carillon.v1.Reason.code:type_name -> carillon.v1.ReasonCode
-	7,  // 28: carillon.v1.SlotService.GetSlot:input_type -> carillon.v1.GetSlotRequest
-	9,  // 29: carillon.v1.SlotService.ListSlots:input_type -> carillon.v1.ListSlotsRequest
-	11, // 30: carillon.v1.SlotService.ListAttempts:input_type -> carillon.v1.ListAttemptsRequest
-	13, // 31: carillon.v1.SlotService.CancelSlot:input_type -> carillon.v1.CancelSlotRequest
-	15, // 32: carillon.v1.SlotService.RedriveSlot:input_type -> carillon.v1.RedriveSlotRequest
-	17, // 33: carillon.v1.SlotService.DiscardSlot:input_type -> carillon.v1.DiscardSlotRequest
-	19, // 34: carillon.v1.SlotService.ExplainSlot:input_type -> carillon.v1.ExplainSlotRequest
-	8,  // 35: carillon.v1.SlotService.GetSlot:output_type -> carillon.v1.GetSlotResponse
-	10, // 36: carillon.v1.SlotService.ListSlots:output_type -> carillon.v1.ListSlotsResponse
-	12, // 37: carillon.v1.SlotService.ListAttempts:output_type -> carillon.v1.ListAttemptsResponse
-	14, // 38: carillon.v1.SlotService.CancelSlot:output_type -> carillon.v1.CancelSlotResponse
-	16, // 39: carillon.v1.SlotService.RedriveSlot:output_type -> carillon.v1.RedriveSlotResponse
-	18, // 40: carillon.v1.SlotService.DiscardSlot:output_type -> carillon.v1.DiscardSlotResponse
-	20, // 41: carillon.v1.SlotService.ExplainSlot:output_type -> carillon.v1.ExplainSlotResponse
-	35, // [35:42] is the sub-list for method output_type
-	28, // [28:35] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	22, // 14: carillon.v1.Slot.expire_time:type_name -> google.protobuf.Timestamp
+	22, // 15: carillon.v1.Slot.request_time:type_name -> google.protobuf.Timestamp
+	22, // 16: carillon.v1.Attempt.claim_time:type_name -> google.protobuf.Timestamp
+	22, // 17: carillon.v1.Attempt.start_time:type_name -> google.protobuf.Timestamp
+	22, // 18: carillon.v1.Attempt.end_time:type_name -> google.protobuf.Timestamp
+	2,  // 19: carillon.v1.Attempt.outcome:type_name -> carillon.v1.AttemptOutcome
+	4,  // 20: carillon.v1.GetSlotResponse.slot:type_name -> carillon.v1.Slot
+	0,  // 21: carillon.v1.ListSlotsRequest.states:type_name -> carillon.v1.SlotState
+	4,  // 22: carillon.v1.ListSlotsResponse.slots:type_name -> carillon.v1.Slot
+	5,  // 23: carillon.v1.ListAttemptsResponse.attempts:type_name -> carillon.v1.Attempt
+	4,  // 24: carillon.v1.CancelSlotResponse.slot:type_name -> carillon.v1.Slot
+	4,  // 25: carillon.v1.RedriveSlotResponse.slot:type_name -> carillon.v1.Slot
+	4,  // 26: carillon.v1.DiscardSlotResponse.slot:type_name -> carillon.v1.Slot
+	4,  // 27: carillon.v1.ExplainSlotResponse.slot:type_name -> carillon.v1.Slot
+	21, // 28: carillon.v1.ExplainSlotResponse.reasons:type_name -> carillon.v1.Reason
+	3,  // 29: carillon.v1.Reason.code:type_name -> carillon.v1.ReasonCode
+	7,  // 30: carillon.v1.SlotService.GetSlot:input_type -> carillon.v1.GetSlotRequest
+	9,  // 31: carillon.v1.SlotService.ListSlots:input_type -> carillon.v1.ListSlotsRequest
+	11, // 32: carillon.v1.SlotService.ListAttempts:input_type -> carillon.v1.ListAttemptsRequest
+	13, // 33: carillon.v1.SlotService.CancelSlot:input_type -> carillon.v1.CancelSlotRequest
+	15, // 34: carillon.v1.SlotService.RedriveSlot:input_type -> carillon.v1.RedriveSlotRequest
+	17, // 35: carillon.v1.SlotService.DiscardSlot:input_type -> carillon.v1.DiscardSlotRequest
+	19, // 36: carillon.v1.SlotService.ExplainSlot:input_type -> carillon.v1.ExplainSlotRequest
+	8,  // 37: carillon.v1.SlotService.GetSlot:output_type -> carillon.v1.GetSlotResponse
+	10, // 38: carillon.v1.SlotService.ListSlots:output_type -> carillon.v1.ListSlotsResponse
+	12, // 39: carillon.v1.SlotService.ListAttempts:output_type -> carillon.v1.ListAttemptsResponse
+	14, // 40: carillon.v1.SlotService.CancelSlot:output_type -> carillon.v1.CancelSlotResponse
+	16, // 41: carillon.v1.SlotService.RedriveSlot:output_type -> carillon.v1.RedriveSlotResponse
+	18, // 42: carillon.v1.SlotService.DiscardSlot:output_type -> carillon.v1.DiscardSlotResponse
+	20, // 43: carillon.v1.SlotService.ExplainSlot:output_type -> carillon.v1.ExplainSlotResponse
+	37, // [37:44] is the sub-list for method output_type
+	30, // [30:37] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_slot_proto_init() }
