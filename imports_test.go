@@ -44,7 +44,8 @@ var law = map[string]struct {
 	// The heart.
 	"engine/wheel": {},
 	"engine/core":  {ours: []string{"engine/wheel", "internal/intern", "store", "job", "job/schedule", "shard"}},
-	"engine":       {ours: []string{"engine/core", "store", "coordinator", "job", "shard"}, others: []string{"golang.org/x/sync"}},
+	"engine/clock": {ours: []string{"job"}},
+	"engine":       {ours: []string{"engine/clock", "engine/core", "store", "coordinator", "job", "shard"}, others: []string{"golang.org/x/sync"}},
 
 	// What listens.
 	"proto/carillon/v1": {others: []string{"google.golang.org/protobuf", "google.golang.org/grpc", "google.golang.org/genproto/googleapis",
@@ -54,7 +55,7 @@ var law = map[string]struct {
 	"controlplane/jobspec":      {ours: []string{"proto/carillon/v1", "job", "job/schedule"}, others: []string{"google.golang.org/protobuf"}},
 	"controlplane/jobfile":      {ours: []string{"controlplane/jsonmap", "job", "proto/carillon/v1"}, others: []string{"go.yaml.in/yaml/v3"}},
 	"controlplane": {
-		ours: []string{"controlplane/calendarfile", "controlplane/jobspec", "controlplane/jsonmap", "proto/carillon/v1", "engine", "engine/core", "store", "job", "job/schedule", "shard"},
+		ours: []string{"controlplane/calendarfile", "controlplane/jobspec", "controlplane/jsonmap", "proto/carillon/v1", "engine", "engine/clock", "engine/core", "store", "job", "job/schedule", "shard"},
 		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis", "golang.org/x/sync",
 			"github.com/grpc-ecosystem/grpc-gateway/v2", "github.com/prometheus/client_golang", "github.com/google/uuid"},
 	},

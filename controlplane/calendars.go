@@ -65,7 +65,7 @@ func calendarItems(ctx context.Context, v *violations, req *carillonv1.PutCalend
 	}
 	own := len(items)
 	if req.GetIcs() != "" {
-		more, warned, err := calendarfile.FromICS(ctx, req.GetIcs(), clock())
+		more, warned, err := calendarfile.FromICS(ctx, req.GetIcs(), wallClock())
 		v.check("ics", err)
 		items, warnings = append(items, more...), warned
 	}

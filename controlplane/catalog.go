@@ -123,4 +123,4 @@ func (s handlerService) ListHandlers(ctx context.Context, req *carillonv1.ListHa
 }
 
 // now is the clock of the control plane.
-func now() job.Instant { return job.At(clock()) }
+func now() job.Instant { return job.At(wallClock()) }

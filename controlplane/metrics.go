@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/carillon-scheduler/carillon/engine"
+	"github.com/carillon-scheduler/carillon/engine/clock"
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -23,6 +24,8 @@ type Metrics struct {
 	startLateness   *prometheus.HistogramVec
 	resultsRefused  prometheus.Counter
 	objectives      *prometheus.CounterVec
+	clockSkew       *prometheus.GaugeVec
+	clockJumps      prometheus.Counter
 	leasesExpired   prometheus.Counter
 	commits         prometheus.Counter
 	commitsFailed   prometheus.Counter
@@ -55,6 +58,9 @@ func NewMetrics() *Metrics {
 		resultsRefused: counter("carillon_results_refused_total", "Results that came after their attempt was over."),
 		objectives: counterVec("carillon_objectives_missed_total",
 			"Slots that missed an objective of their job, by handler and objective.", "handler", "objective"),
+		clockSkew: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "carillon_clock_skew_seconds",
+			Help: "How far another clock was ahead of the node's at the last comparison, by clock: database, wall."}, []string{"clock"}),
+		clockJumps:    counter("carillon_clock_jumps_total", "Times that the node's clock was set, since the machine's and the database's agreed on another time."),
 		leasesExpired: counter("carillon_worker_leases_expired_total", "Workers that were silent for longer than their lease."),
 		commits:       counter("carillon_commits_total", "Group commits."),
 		commitsFailed: counter("carillon_commits_failed_total", "Tries of a group commit that failed."),
@@ -72,7 +78,7 @@ func NewMetrics() *Metrics {
 		requestsHandled: counterVec("carillon_rpcs_total",
 			"Calls of the API, and each create of a stream of them, by method and code.", "method", "code"),
 	}
-	m.Registry.MustRegister(m.slotsMade, m.slotsFinished, m.attemptsEnded, m.startLateness, m.resultsRefused, m.leasesExpired,
+	m.Registry.MustRegister(m.slotsMade, m.slotsFinished, m.attemptsEnded, m.startLateness, m.resultsRefused, m.leasesExpired, m.objectives, m.clockSkew, m.clockJumps,
 		m.commits, m.commitsFailed, m.commitSeconds, m.commitRows, m.statements, m.fencesLost, m.shardsOwned, m.requestsHandled,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -128,6 +134,15 @@ func (m *Metrics) FenceLost() { m.fencesLost.Inc() }
 
 // LeaseExpired implements engine.Observer.
 func (m *Metrics) LeaseExpired() { m.leasesExpired.Inc() }
+
+// ClocksCompared implements engine.Observer.
+func (m *Metrics) ClocksCompared(v clock.Verdict) {
+	m.clockSkew.WithLabelValues("database").Set(v.Database.Seconds())
+	m.clockSkew.WithLabelValues("wall").Set(v.Wall.Seconds())
+	if v.Jump != 0 {
+		m.clockJumps.Inc()
+	}
+}
 
 // ShardOwned implements engine.Observer.
 func (m *Metrics) ShardOwned(owned bool) {

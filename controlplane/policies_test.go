@@ -90,7 +90,9 @@ func TestPoliciesAreKept(t *testing.T) {
 				return ctx.Err()
 			}
 		})
-		worker.Handle(w, "fails", func(context.Context, *worker.Task[struct{}]) error { return worker.Permanent(errors.New("broken pipe")) })
+		worker.Handle(w, "fails", func(context.Context, *worker.Task[struct{}]) error {
+			return worker.Permanent(errors.New("broken pipe"))
+		})
 		worker.Handle(w, "page", func(_ context.Context, task *worker.Task[json.RawMessage]) error {
 			paged <- string(task.Params())
 			return nil

@@ -64,9 +64,9 @@ type Server struct {
 	health                     *health.Server
 }
 
-// clock is the wall clock; a variable, so that nothing else in this package asks
+// wallClock is a variable, so that nothing else in this package asks
 // the time.
-var clock = time.Now
+var wallClock = time.Now
 
 // Bounds of the listeners.
 const (

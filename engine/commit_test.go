@@ -19,7 +19,7 @@ func TestAFencedBatchDropsOnlyItsOwnShard(t *testing.T) {
 	cfg := DefaultConfig("n", 4)
 	cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	l := newLoop(New(cfg, nil, nil))
-	l.now = now()
+	l.now = l.time()
 	load := func(e shard.Epoch) *core.Shard {
 		s := core.New(cfg.Core, store.Owned{Proof: shard.Proof{Shard: 1, Epoch: e}, Watermark: l.now}, store.Loaded{}, l.workers, l.now)
 		l.add(s)

@@ -40,8 +40,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/carillon-scheduler/carillon/coordinator"
+	"github.com/carillon-scheduler/carillon/engine/clock"
 	"github.com/carillon-scheduler/carillon/engine/core"
-	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -52,6 +52,7 @@ type Store interface {
 	store.Loader
 	store.Inbox
 	store.Catalog
+	store.Clock
 }
 
 // Observer is told what happened, once, after it is durable.
@@ -65,6 +66,8 @@ type Observer interface {
 	FenceLost()
 	// LeaseExpired tells of a worker that was silent for too long.
 	LeaseExpired()
+	// ClocksCompared tells how far the node's clock was off, about once a second.
+	ClocksCompared(clock.Verdict)
 	// ShardOwned tells that a shard is live, or no longer.
 	ShardOwned(owned bool)
 }
@@ -74,6 +77,7 @@ type Config struct {
 	ID     string
 	Shards int // of the cluster
 	Core   core.Config
+	Clock  clock.Source // nil: this machine's
 	// CommitTimeout bounds one try of a commit, and one read.
 	CommitTimeout time.Duration
 	// DrainTimeout bounds how long a stopping node waits for running attempts.
@@ -122,6 +126,9 @@ type Node struct {
 // New returns a node that Run will start.
 func New(cfg Config, st Store, coord coordinator.Coordinator) *Node {
 	cfg.Core.Shards = cfg.Shards
+	if cfg.Clock == nil {
+		cfg.Clock = clock.System()
+	}
 	return &Node{
 		cfg: cfg, store: st, coord: coord,
 		requests: make(chan request, maxRequests),
@@ -149,6 +156,7 @@ func (n *Node) Run(ctx context.Context) error {
 	group.Go(func() error { return l.loadAll(work, changes) })
 	group.Go(func() error { return l.commitAll(work) })
 	group.Go(func() error { return l.readAll(work) })
+	group.Go(func() error { return l.watchClocks(work) })
 	group.Go(func() error {
 		defer stop()
 		return l.run(ctx, work)
@@ -172,9 +180,6 @@ func (n *Node) post(ctx context.Context, r request) error {
 	}
 }
 
-// now is the node's clock.
-func now() job.Instant { return job.At(time.Now()) }
-
 type nopObserver struct{}
 
 func (nopObserver) Observe(core.Observation)          {}
@@ -183,3 +188,4 @@ func (nopObserver) CommitFailed()                     {}
 func (nopObserver) FenceLost()                        {}
 func (nopObserver) LeaseExpired()                     {}
 func (nopObserver) ShardOwned(bool)                   {}
+func (nopObserver) ClocksCompared(clock.Verdict)      {}

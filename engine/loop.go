@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/engine/clock"
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
@@ -35,6 +36,8 @@ type loop struct {
 	loads     chan loadJob
 	unloaded  []loadJob // wait for the loader
 
+	clock     clock.Clock
+	alarmed   bool // the clocks disagree
 	now       job.Instant
 	leasesAt  job.Instant // when leases are looked at next
 	inboxAt   job.Instant
@@ -57,7 +60,7 @@ const (
 
 func newLoop(n *Node) *loop {
 	return &loop{
-		node: n, cfg: &n.cfg,
+		node: n, cfg: &n.cfg, clock: clock.New(n.cfg.Clock),
 		shards: map[shard.ID]*core.Shard{}, workers: core.NewWorkers(), streams: map[string]*session{},
 		calls: map[uint64]call{}, claims: map[shard.ID]store.Claim{}, outgo: map[*session][]core.Message{},
 		commits: make(chan *group, 1), committed: make(chan *group, 1),
@@ -145,7 +148,12 @@ func (l *loop) nextLoad() (chan<- loadJob, loadJob) {
 // wake notes the time. A loop that was stalled has not heard its workers: all of
 // them get a new lease before anyone is judged.
 func (l *loop) wake() {
-	l.now = max(l.now, now())
+	l.now = max(l.now, l.time())
+	if l.plannedAt != 0 && l.now.Sub(l.plannedAt) > maxStall && !l.draining {
+		l.cfg.Log.Warn("the loop stood still; all shards are loaded anew", "stalled_seconds", l.now.Sub(l.plannedAt).Seconds())
+		l.reloadAll()
+		return
+	}
 	if l.plannedAt != 0 && l.now.Sub(l.plannedAt) > l.cfg.Core.Lease/3 {
 		l.cfg.Log.Warn("the loop was stalled; all leases are renewed", "stalled_seconds", l.now.Sub(l.plannedAt).Seconds())
 		for _, w := range l.workers.All() {
@@ -198,8 +206,8 @@ func (l *loop) sleep() time.Duration {
 		wake = min(wake, max(l.leasesAt, l.now))
 	}
 	l.plannedAt = max(wake, l.now)
-	// A wall clock that was set back must not make the loop sleep until the old time.
-	return min(max(wake.Sub(now()), 0), maxSleep)
+	// A clock that was set back must not make the loop sleep until the old time.
+	return min(max(wake.Sub(l.time()), 0), maxSleep)
 }
 
 // step drives one shard, and takes what it has to say.
@@ -208,8 +216,7 @@ func (l *loop) step(s *core.Shard, e core.Event) {
 	l.collect(s)
 	if err := s.Fault(); err != nil {
 		l.cfg.Log.Error("a shard made a false step and is loaded anew", "shard", s.Proof().Shard, "error", err)
-		l.drop(s.Proof().Shard)
-		l.unloaded = append(l.unloaded, loadJob{id: s.Proof().Shard, claim: l.claims[s.Proof().Shard], proof: s.Proof(), delay: reloadDelay})
+		l.reload(s.Proof().Shard, reloadDelay)
 	}
 }
 

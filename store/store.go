@@ -19,8 +19,14 @@ type Store interface {
 	Catalog
 	Calendars
 	Auditor
+	Clock
 	// Close ends all work; calls that are under way fail.
 	Close() error
+}
+
+// Clock tells the database's time, to hold others against.
+type Clock interface {
+	Now(ctx context.Context) (job.Instant, error)
 }
 
 // Claim asks for a shard. (Gen, Rev) orders rival owners: a claim that isn't

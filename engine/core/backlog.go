@@ -9,7 +9,7 @@ import (
 // is written, and comes back in its turn.
 func (s *Shard) displace(slot *slotState) {
 	slot.displaced = true
-	s.queue(slot.job.spec.handler).tierOf(slot).add(readyAt(&slot.row))
+	s.queue(slot.job.spec.handler).tierOf(slot).add(wakeAt(&slot.row))
 	s.markDirty(slot)
 }
 

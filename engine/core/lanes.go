@@ -145,7 +145,7 @@ func (n *line) insert(slot *slotState) {
 // displaceInLine sends a slot to the backlog.
 func (s *Shard) displaceInLine(n *line, slot *slotState) {
 	slot.displaced = true
-	n.far.add(readyAt(&slot.row))
+	n.far.add(wakeAt(&slot.row))
 	s.markDirty(slot)
 }
 

@@ -251,6 +251,16 @@ func readyAt(s *job.Slot) job.Instant {
 	return s.CreatedAt
 }
 
+// wakeAt is the instant before which a READY slot must not run, or zero. One whose fire
+// time lies ahead was made by an owner whose clock was ahead. When it was made doesn't
+// count: that may lie ahead, too.
+func wakeAt(s *job.Slot) job.Instant {
+	if s.Key.FireTime.Whole() {
+		return max(s.NotBefore, s.Key.FireTime)
+	}
+	return s.NotBefore
+}
+
 // backlogRow computes the row that an open slot has if it has one.
 func backlogRow(s *job.Slot, sp *spec) store.BacklogRow {
 	row := store.BacklogRow{
@@ -261,7 +271,7 @@ func backlogRow(s *job.Slot, sp *spec) store.BacklogRow {
 			Rank:     readyAt(s),
 			Slot:     s.Key,
 		},
-		WakeAt:  readyAt(s),
+		WakeAt:  wakeAt(s),
 		ReadyAt: readyAt(s),
 		Trigger: s.Trigger,
 	}

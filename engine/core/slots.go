@@ -21,7 +21,7 @@ func (s *Shard) enqueue(slot *slotState) {
 	}
 	q := s.queue(slot.job.spec.handler)
 	p := q.tierOf(slot)
-	sleeps := slot.row.NotBefore > s.now
+	sleeps := wakeAt(&slot.row) > s.now
 	switch limited := slot.limited(); {
 	case slot.job.aside:
 		return // waits until the job is looked at
@@ -41,7 +41,7 @@ func (s *Shard) wait(q *queue, slot *slotState, sleeps bool) {
 	switch {
 	case sleeps:
 		q.sleep(slot)
-		slot.timer = s.wheel.Add(slot.row.NotBefore.Milliseconds(), timer{timerReady, slot.ref})
+		slot.timer = s.wheel.Add(wakeAt(&slot.row).Milliseconds(), timer{timerReady, slot.ref})
 	case q.peek() != nil || !s.claim(slot):
 		q.push(slot)
 	}
@@ -491,7 +491,11 @@ func (s *Shard) adopt(row job.Slot, j *job.Job, inBacklog bool) *slotState {
 
 // take is adopt for a job that is in memory.
 func (s *Shard) take(row job.Slot, state *jobState, inBacklog bool) *slotState {
-	slot := s.track(row, state)
+	slot := s.track(s.inOurTime(row), state)
+	if slot.row.NotBefore != row.NotBefore || slot.row.Deadline != row.Deadline {
+		slot.touched = true
+		s.markDirty(slot)
+	}
 	slot.stored, slot.storedState, slot.storedAttempt = true, row.State, row.Attempt
 	if inBacklog {
 		key := backlogRow(&row, state.spec).Key
@@ -515,6 +519,22 @@ func (s *Shard) take(row job.Slot, state *jobState, inBacklog bool) *slotState {
 		slot.timer = s.wheel.Add(until.Milliseconds(), timer{timerAttest, slot.ref})
 	}
 	return slot
+}
+
+// inOurTime moves what a row says of the time ahead, if the one who wrote it was ahead of
+// this clock: else a back-off or a timeout would last until the old time.
+func (s *Shard) inOurTime(row job.Slot) job.Slot {
+	ahead := row.ClaimedAt - s.now
+	if !row.State.Open() || ahead <= 0 {
+		return row
+	}
+	if row.NotBefore > 0 {
+		row.NotBefore -= ahead
+	}
+	if row.Deadline > 0 {
+		row.Deadline -= ahead
+	}
+	return row
 }
 
 // cancel ends a slot that is not final.

@@ -80,7 +80,10 @@ func backlogAgrees(w *world, v *view, s *job.Slot) {
 // it is to be checked. The tiers of a priority are live work's and what is made up for.
 func backlogRow(s *job.Slot, j *job.Job) store.BacklogRow {
 	ready := cmp.Or(s.NotBefore, s.CreatedAt)
-	row := store.BacklogRow{Key: store.BacklogKey{Waiting: s.State == job.Ready, Rank: ready, Slot: s.Key}, WakeAt: ready}
+	row := store.BacklogRow{Key: store.BacklogKey{Waiting: s.State == job.Ready, Rank: ready, Slot: s.Key}, WakeAt: s.NotBefore}
+	if s.Key.FireTime.Whole() {
+		row.WakeAt = max(row.WakeAt, s.Key.FireTime)
+	}
 	made := s.Trigger == job.TriggerBackfill
 	if s.State == job.Running {
 		row.WakeAt = s.Deadline
@@ -138,7 +141,7 @@ func quietIsQuiet(w *world, v *view) {
 	}
 	for i := range v.Slots {
 		s := &v.Slots[i]
-		if wake := backlogRow(s, nil).WakeAt; s.State.Open() && !v.aside(s.Key) && !w.younger(wake) {
+		if wake := max(backlogRow(s, nil).WakeAt, s.CreatedAt); s.State.Open() && !v.aside(s.Key) && !w.younger(wake) {
 			w.complain(v, s.Key, "is %v and has been due since %s", s.State, wake)
 		}
 	}

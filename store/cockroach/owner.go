@@ -15,6 +15,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storekit"
 )
 
+// Now implements store.Clock. It is not tried again: what it tells must be fresh.
+func (db *DB) Now(ctx context.Context) (at job.Instant, err error) {
+	if err := db.owner.QueryRow(ctx, selectNow).Scan(&at); err != nil {
+		return 0, unavailable("read the time", err)
+	}
+	return at, nil
+}
+
 // InitShards implements store.Shards. The watermark of a new shard is now: a
 // cluster owes nothing from before it was made. Two callers at the same time make
 // the same shards.

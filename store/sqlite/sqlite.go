@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/job"
+
 	sqlitedriver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -219,3 +221,6 @@ func fenced(ids ...shard.ID) error { return errAbort{&store.FencedError{Shards: 
 
 // now is the database's clock, which for an embedded database is the process's.
 func now() int64 { return time.Now().UnixMicro() }
+
+// Now implements store.Clock: the database's time is this machine's.
+func (db *DB) Now(context.Context) (job.Instant, error) { return job.Instant(now()), nil }
