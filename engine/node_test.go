@@ -37,6 +37,7 @@ type rig struct {
 	db   *storefault.Store
 	wrap func(store.Store) store.Store // what the node gets instead of db
 	set  func(*core.Config)
+	time *hands // nil: the clocks are right
 	node *engine.Node
 	stop func()
 	uids byte
@@ -77,6 +78,9 @@ func (r *rig) begin(plan storefault.Plan) {
 	}
 	if r.set != nil {
 		r.set(&cfg.Core)
+	}
+	if r.time != nil {
+		cfg.Clock, st = r.time, misled{st, r.time}
 	}
 	r.node = engine.New(cfg, st, solo.New(shards, rev))
 	ctx, cancel := context.WithCancel(context.Background())
