@@ -119,6 +119,10 @@ func (e *explainer) explain(exists bool) reasons {
 	default:
 		e.ended()
 	}
+	if exists && e.slot.State == job.Ready && e.view.Stalled {
+		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_ESCALATED, "Look at the workers of the handler.",
+			"slots of the handler %s have waited for a worker for more than five minutes; an event tells", e.job.Handler)
+	}
 	if e.degraded {
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_STORE_UNAVAILABLE, "Look at the node's log and at the database.",
 			"the node can't commit to its database at the moment")
@@ -142,6 +146,9 @@ func (e *explainer) missing() {
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_NOT_DUE, "", "the fire time %s is %s ahead", at, at.Sub(e.now).Round(time.Second))
 		if by := excludedBy(e.job, at); by != nil {
 			e.reasons.add(carillonv1.ReasonCode_REASON_CODE_EXCLUDED_BY_CALENDAR, "", "it will not be run: the calendar %s excludes it", by)
+		} else if e.view.Owned && e.view.Workers == 0 {
+			e.reasons.add(carillonv1.ReasonCode_REASON_CODE_NO_WORKER_FOR_HANDLER, "Start a worker that registers it.",
+				"no live worker serves the handler %s at the moment", e.job.Handler)
 		}
 	case e.skip != nil:
 		e.reasons.add(carillonv1.ReasonCode_REASON_CODE_SKIPPED_BY_POLICY, "See the job's catch-up and overlap policies; run the job by hand if it must run.",

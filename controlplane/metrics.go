@@ -24,6 +24,9 @@ type Metrics struct {
 	startLateness   *prometheus.HistogramVec
 	resultsRefused  prometheus.Counter
 	objectives      *prometheus.CounterVec
+	stalled         *prometheus.CounterVec
+	unserved        *prometheus.CounterVec
+	longRuns        *prometheus.CounterVec
 	clockSkew       *prometheus.GaugeVec
 	clockJumps      prometheus.Counter
 	leasesExpired   prometheus.Counter
@@ -56,6 +59,11 @@ func NewMetrics() *Metrics {
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
 		}, []string{"handler", "trigger"}),
 		resultsRefused: counter("carillon_results_refused_total", "Results that came after their attempt was over."),
+		stalled: counterVec("carillon_handlers_stalled_total",
+			"Times that slots of a handler began to wait for a worker for more than five minutes, once for each shard.", "handler"),
+		unserved: counterVec("carillon_handlers_unserved_total",
+			"Times that no worker served a handler of which a job was about to fire, once for each shard.", "handler"),
+		longRuns: counterVec("carillon_runs_too_long_total", "Slots that were due while the one before it still ran, by handler.", "handler"),
 		objectives: counterVec("carillon_objectives_missed_total",
 			"Slots that missed an objective of their job, by handler and objective.", "handler", "objective"),
 		clockSkew: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "carillon_clock_skew_seconds",
@@ -78,7 +86,7 @@ func NewMetrics() *Metrics {
 		requestsHandled: counterVec("carillon_rpcs_total",
 			"Calls of the API, and each create of a stream of them, by method and code.", "method", "code"),
 	}
-	m.Registry.MustRegister(m.slotsMade, m.slotsFinished, m.attemptsEnded, m.startLateness, m.resultsRefused, m.leasesExpired, m.objectives, m.clockSkew, m.clockJumps,
+	m.Registry.MustRegister(m.slotsMade, m.slotsFinished, m.attemptsEnded, m.startLateness, m.resultsRefused, m.leasesExpired, m.objectives, m.stalled, m.unserved, m.longRuns, m.clockSkew, m.clockJumps,
 		m.commits, m.commitsFailed, m.commitSeconds, m.commitRows, m.statements, m.fencesLost, m.shardsOwned, m.requestsHandled,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -113,6 +121,12 @@ func (m *Metrics) Observe(o core.Observation) {
 		m.slotsFinished.WithLabelValues(o.Handler, o.State.String()).Inc()
 	case core.ResultRefused:
 		m.resultsRefused.Inc()
+	case core.HandlerStalled:
+		m.stalled.WithLabelValues(o.Handler).Inc()
+	case core.HandlerUnserved:
+		m.unserved.WithLabelValues(o.Handler).Inc()
+	case core.RunTooLong:
+		m.longRuns.WithLabelValues(o.Handler).Inc()
 	case core.ObjectiveMissed:
 		m.objectives.WithLabelValues(o.Handler, objectiveLabels[o.Breach]).Inc()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
@@ -142,8 +143,9 @@ type View struct {
 	Owned   bool // the shard is live here
 	Gaps    []core.GapInfo
 	Slot    *core.SlotInfo
-	Workers int // that serve the slot's handler
-	Free    int // of them with credit
+	Workers int  // that serve the slot's handler
+	Free    int  // of them with credit
+	Stalled bool // slots of the handler wait for too long
 }
 
 // Look returns what the node knows of a slot and of its handler.
@@ -186,6 +188,7 @@ func (l *loop) look(q Question) View {
 		return v
 	}
 	v.Owned, v.Gaps = s.Live(), s.Gaps()
+	v.Stalled = slices.Contains(s.Attention().Stalled, q.Handler)
 	if info, ok := s.Slot(q.Key); ok {
 		v.Slot = &info
 	}

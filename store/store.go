@@ -353,6 +353,9 @@ const (
 	EventSlotDiscarded   EventKind = "slot_discarded"
 	EventAttemptLost     EventKind = "attempt_lost"
 	EventDocumentChanged EventKind = "document_changed"
+	EventHandlerStalled  EventKind = "handler_stalled"
+	EventHandlerUnserved EventKind = "handler_unserved"
+	EventRunTooLong      EventKind = "run_too_long"
 	EventEscalated       EventKind = "escalated"
 	EventObjectiveMissed EventKind = "objective_missed"
 )

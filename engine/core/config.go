@@ -48,6 +48,11 @@ type Config struct {
 	// PassEvery is how often the shard looks for what need not be kept any longer, and
 	// FullPassEvery how often it begins at the oldest slot.
 	PassEvery, FullPassEvery time.Duration
+	// StalledAfter is how long a slot may wait for a worker before that is told.
+	StalledAfter time.Duration
+	// UnservedAhead is how long before its fire time a job is looked at whose handler no
+	// worker serves.
+	UnservedAhead time.Duration
 	// Random returns a number in [0, 1), for the jitter of retries.
 	Random func() float64
 }
@@ -75,6 +80,8 @@ func DefaultConfig(random func() float64) Config {
 		NameRetention:  24 * time.Hour,
 		PassEvery:      time.Minute,
 		FullPassEvery:  time.Hour,
+		StalledAfter:   5 * time.Minute,
+		UnservedAhead:  10 * time.Minute,
 		Random:         random,
 	}
 }

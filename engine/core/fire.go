@@ -60,6 +60,7 @@ func (s *Shard) fire(j *jobState) {
 		return
 	}
 	key := job.SlotKey{FireTime: j.next, UID: j.uid}
+	s.watchLongRun(j, j.last)
 	j.last = j.next
 	if s.slots[key] == nil {
 		s.make(j, key, job.TriggerSchedule)

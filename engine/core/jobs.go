@@ -28,6 +28,7 @@ type jobState struct {
 	live          bool  // fires by its schedule
 	held          bool  // a create that isn't durable yet
 	aside         bool  // it was quarantined
+	warned        bool  // that it runs longer than its interval
 }
 
 // spec is what a shard must know of a job, but for who it is: how it fires, and how it

@@ -102,6 +102,9 @@ const (
 	SlotFinished                              // State
 	ResultRefused
 	ObjectiveMissed // Breach
+	HandlerStalled  // a slot of the handler waits for a worker for too long
+	HandlerUnserved // no worker serves the handler, and a job of it is about to fire
+	RunTooLong      // a slot is due while the one before it still runs
 )
 
 func (Assign) isMessage()      {}

@@ -36,6 +36,7 @@ type Shard struct {
 	queues   map[string]*queue
 	lanes    map[job.UID]*lane
 	checks   checks
+	watch    watch
 	slotRefs refTable[slotState]
 	gaps     []*gapState
 	once     onceWindow
@@ -242,6 +243,7 @@ func (s *Shard) Step(now job.Instant, e Event) {
 	s.advance()
 	e.apply(s)
 	s.advance() // what the event armed may be due already
+	s.lookAround()
 }
 
 // Messages returns what may leave at once, and forgets it.

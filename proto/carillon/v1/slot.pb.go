@@ -280,6 +280,8 @@ const (
 	ReasonCode_REASON_CODE_SKIPPED_BY_POLICY ReasonCode = 18
 	// Its own deadline passed.
 	ReasonCode_REASON_CODE_EXPIRED ReasonCode = 19
+	// It has waited for a worker for so long that an event tells.
+	ReasonCode_REASON_CODE_ESCALATED ReasonCode = 20
 )
 
 // Enum value maps for ReasonCode.
@@ -305,6 +307,7 @@ var (
 		17: "REASON_CODE_OVERLAP",
 		18: "REASON_CODE_SKIPPED_BY_POLICY",
 		19: "REASON_CODE_EXPIRED",
+		20: "REASON_CODE_ESCALATED",
 	}
 	ReasonCode_value = map[string]int32{
 		"REASON_CODE_UNSPECIFIED":           0,
@@ -327,6 +330,7 @@ var (
 		"REASON_CODE_OVERLAP":               17,
 		"REASON_CODE_SKIPPED_BY_POLICY":     18,
 		"REASON_CODE_EXPIRED":               19,
+		"REASON_CODE_ESCALATED":             20,
 	}
 )
 
@@ -1775,7 +1779,7 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\x1aATTEMPT_OUTCOME_LEASE_LOST\x10\x04\x12\x1c\n" +
 	"\x18ATTEMPT_OUTCOME_RELEASED\x10\x05\x12\x1d\n" +
 	"\x19ATTEMPT_OUTCOME_CANCELLED\x10\x06\x12\x1d\n" +
-	"\x19ATTEMPT_OUTCOME_UNCLAIMED\x10\a*\xec\x04\n" +
+	"\x19ATTEMPT_OUTCOME_UNCLAIMED\x10\a*\x87\x05\n" +
 	"\n" +
 	"ReasonCode\x12\x1b\n" +
 	"\x17REASON_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -1798,7 +1802,8 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\x15REASON_CODE_DISCARDED\x10\x10\x12\x17\n" +
 	"\x13REASON_CODE_OVERLAP\x10\x11\x12!\n" +
 	"\x1dREASON_CODE_SKIPPED_BY_POLICY\x10\x12\x12\x17\n" +
-	"\x13REASON_CODE_EXPIRED\x10\x132\xd9\a\n" +
+	"\x13REASON_CODE_EXPIRED\x10\x13\x12\x19\n" +
+	"\x15REASON_CODE_ESCALATED\x10\x142\xd9\a\n" +
 	"\vSlotService\x12z\n" +
 	"\aGetSlot\x12\x1b.carillon.v1.GetSlotRequest\x1a\x1c.carillon.v1.GetSlotResponse\"4\x82\xd3\xe4\x93\x02.b\x04slot\x12&/v1/{name=namespaces/*/jobs/*/slots/*}\x12z\n" +
 	"\tListSlots\x12\x1d.carillon.v1.ListSlotsRequest\x1a\x1e.carillon.v1.ListSlotsResponse\".\x82\xd3\xe4\x93\x02(\x12&/v1/{parent=namespaces/*/jobs/*}/slots\x12\x8e\x01\n" +
