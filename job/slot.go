@@ -41,12 +41,14 @@ func (s State) Final() bool { return s > Running && s != Dead }
 
 // transitions lists for each state the states that may follow it. RUNNING
 // follows itself when a failed attempt and the claim of the next one reach the
-// database as one write; READY follows itself when only its not_before moves.
+// database as one write; READY follows itself when only its not_before moves. What may
+// follow DEAD but DISCARDED and a late success follows a redrive, which may reach the database
+// with what came after it.
 var transitions = map[State][]State{
 	StateNone: {Ready, Running, Cancelled, Skipped, Expired},
 	Ready:     {Ready, Running, Succeeded, Dead, Cancelled, Expired, Skipped},
 	Running:   {Running, Ready, Succeeded, Dead, Cancelled, Expired},
-	Dead:      {Ready, Running, Succeeded, Discarded},
+	Dead:      {Ready, Running, Succeeded, Discarded, Cancelled, Expired, Skipped},
 }
 
 // CanBecome reports whether a slot in s may be in next after one write.

@@ -105,6 +105,7 @@ type ShardBatch struct {
 	DeadDels    []job.SlotKey
 	GapPuts     []Gap
 	GapMoves    []GapMove
+	GapChanges  []GapChange
 	Skips       []Skip
 	InboxDels   []job.UID
 	Events      []Event
@@ -118,7 +119,7 @@ type ShardBatch struct {
 func (s *ShardBatch) Rows() int {
 	n := len(s.Ends) + len(s.Quarantines) + len(s.Requests) + len(s.Slots) + len(s.Updates) +
 		len(s.Attempts) + len(s.Lates) + len(s.BacklogDels) + len(s.BacklogPuts) + len(s.DeadPuts) + len(s.DeadDels) +
-		len(s.GapPuts) + len(s.GapMoves) + len(s.Skips) + len(s.InboxDels) + len(s.Events) + len(s.SlotPrunes) + len(s.JobPrunes) + s.Old.rows()
+		len(s.GapPuts) + len(s.GapMoves) + len(s.GapChanges) + len(s.Skips) + len(s.InboxDels) + len(s.Events) + len(s.SlotPrunes) + len(s.JobPrunes) + s.Old.rows()
 	for i := range s.Creates {
 		n += 1 + len(s.Creates[i].Slots)
 	}
@@ -306,10 +307,22 @@ type DeadLetter struct {
 // Gap is a range of fire times, (From, To], whose slots are still to be made, of
 // one job or of all jobs of the shard. Everything up to the cursor is made.
 type Gap struct {
-	Key    GapKey
-	From   job.Instant
-	Cursor job.SlotKey
-	MadeAt job.Instant
+	Key     GapKey
+	From    job.Instant
+	Cursor  job.SlotKey
+	MadeAt  job.Instant
+	Options GapOptions
+}
+
+// GapOptions say how a gap is filled.
+type GapOptions struct {
+	// RequestedAt is when a person asked for a backfill of a job; zero: it is of a downtime.
+	RequestedAt job.Instant `json:"requested_at,omitempty"`
+	// Rate is how many slots are made each second at most; zero: as many as there is room
+	// for.
+	Rate int32 `json:"rate,omitempty"`
+	// CatchUp replaces the catch-up policies of jobs, by their uids.
+	CatchUp map[string]job.CatchUp `json:"catch_up,omitempty"`
 }
 
 // GapKey names a gap within its shard.
@@ -337,6 +350,12 @@ type Skip struct {
 	MadeAt   job.Instant
 }
 
+// GapChange replaces the options of a gap.
+type GapChange struct {
+	Key     GapKey
+	Options GapOptions
+}
+
 // EventKind says what an event tells.
 type EventKind string
 
@@ -353,6 +372,9 @@ const (
 	EventSlotDiscarded   EventKind = "slot_discarded"
 	EventAttemptLost     EventKind = "attempt_lost"
 	EventDocumentChanged EventKind = "document_changed"
+	EventGapChanged      EventKind = "gap_changed"
+	EventBackfill        EventKind = "backfill_requested"
+	EventBackfillEnded   EventKind = "backfill_cancelled"
 	EventHandlerStalled  EventKind = "handler_stalled"
 	EventHandlerUnserved EventKind = "handler_unserved"
 	EventRunTooLong      EventKind = "run_too_long"

@@ -81,7 +81,7 @@ func (s *Shard) make(j *jobState, key job.SlotKey, trigger job.Trigger) *slotSta
 	if by := j.excludedBy(key.FireTime, trigger); by != nil {
 		return s.makeSkipped(j, key, trigger, job.CodeExcluded, "the calendar "+by.String()+" excludes it")
 	}
-	slot := s.track(job.Slot{Key: key, Trigger: trigger, State: job.Ready, CreatedAt: s.now}, j)
+	slot := s.track(job.Slot{Key: key, Trigger: trigger, State: job.Ready, CreatedAt: s.now, RequestedAt: s.requestedAt}, j)
 	s.observe(slot, Observation{Kind: SlotMade, Trigger: trigger})
 	s.markDirty(slot)
 	if s.check(slot) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -23,7 +24,13 @@ type gapState struct {
 	reading bool
 	made    int
 	skipped int64
+	since   job.Instant // when its filling began here
+	allowed float64     // slots that its rate lets be made now
+	fed     job.Instant // when allowed was last raised
 }
+
+// requested reports whether a person asked for the gap: a backfill of a job.
+func (g *gapState) requested() bool { return g.Options.RequestedAt != 0 }
 
 // walkHeap orders jobs by their next occurrence in a gap.
 type walkHeap []walkStep
@@ -72,8 +79,33 @@ func (s *Shard) openGap(key store.GapKey, from job.Instant) {
 	s.pending.rows.GapPuts = append(s.pending.rows.GapPuts, g)
 }
 
-func (s *Shard) hasGapWork() bool {
-	return len(s.gaps) > 0 && !s.gaps[0].reading && !s.gaps[0].needsPage()
+func (s *Shard) hasGapWork() bool { return s.gapToFill() != nil }
+
+// gapToFill returns the gap of which the next slots are made, or nil: the oldest one of a
+// downtime, while it isn't being read for; else a requested one whose rate allows it.
+func (s *Shard) gapToFill() *gapState {
+	downtime := false
+	for _, g := range s.gaps {
+		switch {
+		case !g.requested() && downtime:
+		case !g.requested():
+			downtime = true
+			if !g.reading && !g.needsPage() {
+				return g
+			}
+		case g.Options.Rate == 0 || g.feed(s.now) >= 1:
+			return g
+		}
+	}
+	return nil
+}
+
+// feed raises what a gap's rate allows, up to a second's worth, and returns it.
+func (g *gapState) feed(now job.Instant) float64 {
+	rate := float64(g.Options.Rate)
+	g.allowed = min(g.allowed+rate*now.Sub(g.fed).Seconds(), rate)
+	g.fed = now
+	return g.allowed
 }
 
 // needsPage reports whether the walk can't go on without the database.
@@ -81,13 +113,11 @@ func (g *gapState) needsPage() bool { return len(g.page) == 0 && !g.allOnce }
 
 // gapReads asks for the next jobs of one fire time of the oldest gap.
 func (s *Shard) gapReads() []Read {
-	if len(s.gaps) == 0 {
+	at := slices.IndexFunc(s.gaps, func(g *gapState) bool { return !g.requested() })
+	if at < 0 || s.gaps[at].reading || !s.gaps[at].needsPage() {
 		return nil
 	}
-	g := s.gaps[0]
-	if g.reading || !g.needsPage() {
-		return nil
-	}
+	g := s.gaps[at]
 	g.reading = true
 	return []Read{{Kind: ReadGapOnce, Gap: g.Key, After: g.Cursor, Until: g.Key.To, Limit: s.cfg.PageLimit}}
 }
@@ -100,30 +130,45 @@ type GapOnceLoaded struct {
 
 func (e GapOnceLoaded) apply(s *Shard) {
 	s.reads.open--
-	if len(s.gaps) == 0 || s.gaps[0].Key != e.Read.Gap {
+	g := s.gap(e.Read.Gap)
+	if g == nil {
 		return
 	}
 	for i := range e.Jobs {
 		s.patchEnd(&e.Jobs[i])
 	}
-	g := s.gaps[0]
 	g.reading, g.page = false, e.Jobs
 	g.allOnce = len(e.Jobs) < e.Read.Limit
+}
+
+// gap returns the open gap with a key, or nil.
+func (s *Shard) gap(key store.GapKey) *gapState {
+	at := slices.IndexFunc(s.gaps, func(g *gapState) bool { return g.Key == key })
+	if at < 0 {
+		return nil
+	}
+	return s.gaps[at]
 }
 
 // fillGaps makes the next slots of the oldest gap, and moves its cursor in the
 // same batch. It does so only after all live work is in the batch.
 func (s *Shard) fillGaps(b *Batch, room int) {
-	if len(s.pending.dirty) > 0 || !s.hasGapWork() {
+	if len(s.pending.dirty) > 0 {
 		return
 	}
-	g := s.gaps[0]
+	g := s.gapToFill()
+	if g == nil {
+		return
+	}
 	if !g.started {
 		s.startWalk(g)
 	}
 	from := g.Cursor
 	budget := min(s.cfg.GapChunk, room-b.Rows.Rows())
 	budget -= s.rush(budget)
+	if g.Options.Rate > 0 {
+		budget = min(budget, int(g.allowed))
+	}
 	closed := false
 	for n := 0; n < budget; n++ {
 		key, state, j, ok := s.nextOwed(g)
@@ -132,6 +177,7 @@ func (s *Shard) fillGaps(b *Batch, room int) {
 			break
 		}
 		g.Cursor = key
+		g.allowed--
 		if j != nil {
 			state = s.owing(j)
 		}
@@ -152,7 +198,7 @@ func (s *Shard) fillGaps(b *Batch, room int) {
 
 // startWalk finds the next occurrence of every recurring job after the cursor.
 func (s *Shard) startWalk(g *gapState) {
-	g.started = true
+	g.started, g.since = true, s.now
 	for j := range s.jobs.all() {
 		if j.recurs() && g.concerns(j) {
 			s.pushWalk(g, j, max(g.Cursor.FireTime-job.Second, j.effectiveFrom))
@@ -231,9 +277,13 @@ func (s *Shard) makeOwed(g *gapState, key job.SlotKey, j *jobState) {
 	if s.slots[key] != nil || j.aside {
 		return
 	}
-	switch c := j.spec.policies.CatchUp; {
+	switch c := g.catchUp(j); {
 	case j.endedAt != 0:
 		s.makeCancelled(j, key, job.TriggerBackfill)
+	case g.requested():
+		s.makeRequested(j, key)
+		g.made++
+		return
 	case !j.recurs() && (c.Mode == job.CatchUpNone || c.MaxAge > 0 && key.FireTime < g.Key.To.Add(-c.MaxAge)):
 		s.makeSkipped(j, key, job.TriggerBackfill, job.CodeNotCaughtUp, "it was missed, and its job doesn't make up for it")
 	case s.make(j, key, job.TriggerBackfill).row.State == job.Skipped:
@@ -246,7 +296,7 @@ func (s *Shard) makeOwed(g *gapState, key job.SlotKey, j *jobState) {
 
 // closeGap ends a gap and lets go of the jobs that only it needed.
 func (s *Shard) closeGap(g *gapState) {
-	s.gaps = s.gaps[1:]
+	s.gaps = slices.DeleteFunc(s.gaps, func(o *gapState) bool { return o == g })
 	if g.made > 0 || g.skipped > 0 {
 		s.note(store.EventGapClosed, g.Key.UID, 0, fmt.Sprintf("made up for %d occurrences of %s to %s, and left out %d", g.made, g.From, g.Key.To, g.skipped))
 	}
@@ -278,12 +328,15 @@ func (s *Shard) reloadGaps(keys []store.GapKey) {
 // up for. It depends on nothing but the job and what gaps there are, so that whoever goes
 // on with the gap finds the same.
 func (s *Shard) keepFrom(g *gapState, j *jobState) job.Instant {
-	p := &j.spec.policies
+	p, catchUp := &j.spec.policies, g.catchUp(j)
 	keep := job.MinInstant
-	if p.CatchUp.MaxAge > 0 {
-		keep = g.Key.To.Add(-p.CatchUp.MaxAge)
+	if g.requested() {
+		return keep
 	}
-	limit, limited := p.CatchUp.Limit()
+	if catchUp.MaxAge > 0 {
+		keep = g.Key.To.Add(-catchUp.MaxAge)
+	}
+	limit, limited := catchUp.Limit()
 	if mode := p.Overlap.Mode; mode == job.OverlapSkip || mode == job.OverlapReplace {
 		// Of what was missed, each occurrence would have been left out for another one.
 		if !limited {
@@ -297,7 +350,7 @@ func (s *Shard) keepFrom(g *gapState, j *jobState) job.Instant {
 	plan := j.plan()
 	to := g.Key.To.Seconds()
 	for _, newer := range s.gaps {
-		if newer.Key.To > g.Key.To && newer.concerns(j) && limit > 0 {
+		if newer.Key.To > g.Key.To && !newer.requested() && newer.concerns(j) && limit > 0 {
 			limit -= min(limit, plan.CountRuns(max(to, newer.From.Seconds(), j.effectiveFrom.Seconds()), newer.Key.To.Seconds()))
 		}
 	}
@@ -318,7 +371,7 @@ func (s *Shard) skipRange(g *gapState, j *jobState, from, keep job.Instant) job.
 	plan, upTo := j.plan(), min(keep-1, g.Key.To)
 	last, _ := plan.Prev(upTo.Seconds() + 1) // the first one there is, at least
 	k := store.Skip{UID: j.uid, From: from, To: job.AtSecond(last), Count: plan.Count(from.Seconds()-1, last), Code: job.CodeNotCaughtUp, MadeAt: s.now}
-	if j.spec.policies.CatchUp == (job.CatchUp{}) {
+	if g.catchUp(j) == (job.CatchUp{}) {
 		k.Code = job.CodeOverlaps
 	}
 	s.pending.rows.Skips = append(s.pending.rows.Skips, k)
@@ -338,7 +391,7 @@ func (s *Shard) owesBefore(j *jobState, fire job.Instant) bool {
 
 // nextOwedOf returns the next occurrence of a recurring job that a gap still owes.
 func (s *Shard) nextOwedOf(g *gapState, j *jobState) (job.Instant, bool) {
-	if !j.recurs() || !g.concerns(j) {
+	if !j.recurs() || g.requested() || !g.concerns(j) {
 		return 0, false
 	}
 	after := max(g.Cursor.FireTime-1, j.effectiveFrom, s.keepFrom(g, j)-1)
@@ -402,15 +455,26 @@ func (s *Shard) unblock() {
 // GapInfo is an open gap, for people.
 type GapInfo struct {
 	store.Gap
-	Made int
-	Age  time.Duration
+	Shard   shard.ID
+	JobName string // of the one job that it is of, with its namespace; empty if it is of all
+	Made    int    // slots, since the shard was loaded
+	Skipped int64  // occurrences that were left out since then
+	Age     time.Duration
+	Rate    float64 // occurrences that were settled each second since then
 }
 
 // Gaps lists the open gaps, the one that is being filled first.
 func (s *Shard) Gaps() []GapInfo {
 	out := make([]GapInfo, len(s.gaps))
 	for i, g := range s.gaps {
-		out[i] = GapInfo{Gap: g.Gap, Made: g.made, Age: s.now.Sub(g.From)}
+		out[i] = GapInfo{Gap: g.Gap, Shard: s.proof.Shard, Made: g.made, Skipped: g.skipped, Age: s.now.Sub(g.From)}
+		if j := s.jobs.get(g.Key.UID); j != nil {
+			name := job.Job{Namespace: j.spec.namespace, Name: j.name}
+			out[i].JobName = name.ResourceName()
+		}
+		if took := s.now.Sub(g.since); g.started && took > 0 {
+			out[i].Rate = float64(int64(g.made)+g.skipped) / took.Seconds()
+		}
 	}
 	return out
 }

@@ -226,8 +226,45 @@ func (h *history) deleteOne() {
 }
 
 func (h *history) triggerOne() {
+	switch h.rnd.IntN(8) {
+	case 0:
+		h.askForGaps()
+		return
+	case 1:
+		h.redriveOne()
+		return
+	}
 	if j, ok := h.anyJob(); ok {
 		h.step(Trigger{Tag: 3, Job: j, RequestID: fmt.Sprintf("t%d", h.rnd.IntN(20)), Hash: j.Name})
+	}
+}
+
+// askForGaps asks for a backfill, cancels one, or changes what a gap makes up for.
+func (h *history) askForGaps() {
+	j, ok := h.anyJob()
+	gaps := h.s.Gaps()
+	switch {
+	case !ok:
+	case len(gaps) > 0 && h.rnd.IntN(3) == 0:
+		h.step(CancelBackfill{Tag: 5, Key: gaps[h.rnd.IntN(len(gaps))].Key, Reason: "test"})
+	case len(gaps) > 0 && h.rnd.IntN(2) == 0:
+		h.step(ChangeCatchUp{Tag: 6, Key: gaps[h.rnd.IntN(len(gaps))].Key, UID: j.UID, CatchUp: h.somePolicies().CatchUp, Reason: "test"})
+	default:
+		from := h.now.Add(-time.Duration(h.rnd.IntN(90)) * time.Second)
+		h.step(Backfill{Tag: 7, Job: j, From: from, Until: from.Add(time.Duration(h.rnd.IntN(60)) * time.Second), Rate: int32(h.rnd.IntN(4)), Reason: "test"})
+	}
+}
+
+// redriveOne redrives, or discards, a dead letter.
+func (h *history) redriveOne() {
+	for _, key := range slices.SortedFunc(maps.Keys(h.dead), compareKeys) {
+		found := store.SlotOf{Slot: h.slots[key], Job: h.jobs[key.UID]}
+		if h.rnd.IntN(3) == 0 {
+			h.step(DiscardSlot{Tag: 8, Found: found, Reason: "test"})
+		} else {
+			h.step(RedriveSlot{Tag: 8, Found: found, Reason: "test"})
+		}
+		return
 	}
 }
 
@@ -434,7 +471,7 @@ func (h *history) checkAttempts(key job.SlotKey, s job.Slot) {
 		}
 	}
 	p := h.jobs[key.UID].Policies
-	if late := s.FinishedAt > s.Start().Add(p.FinishWithin); p.FinishWithin > 0 && s.State == job.Succeeded && late != (s.Breaches&job.BreachFinish != 0) {
+	if late := s.FinishedAt > s.Start().Add(p.FinishWithin); p.FinishWithin > 0 && !s.Redriven() && s.State == job.Succeeded && late != (s.Breaches&job.BreachFinish != 0) {
 		h.t.Errorf("slot %v ended at %v, breaches %d of %+v", key, s.FinishedAt, s.Breaches, p)
 	}
 	if limit := h.jobs[key.UID].Retry.MaxAttempts; s.Failures > limit {

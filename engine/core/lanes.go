@@ -176,6 +176,23 @@ func (s *Shard) sleepsFreely(slot *slotState) bool {
 	return slot.job.spec.policies.Overlap.Mode == job.OverlapAllow && s.queue(slot.job.spec.handler).tierOf(slot).asleep < s.cfg.ReadyLimit
 }
 
+// overtaken reports whether another slot of its job has come meanwhile that goes before one
+// that is to be tried again: an older one where they run in order, or one that may take its
+// place.
+func (s *Shard) overtaken(slot *slotState) bool {
+	if !slot.placed {
+		return false
+	}
+	n := s.laneOf(slot).lineFor(slot)
+	switch slot.job.spec.policies.Overlap.Mode {
+	case job.OverlapQueue:
+		return len(n.slots) > 0 && n.slots[0].row.Key.Less(slot.row.Key)
+	case job.OverlapReplace:
+		return !n.empty()
+	}
+	return false
+}
+
 // freePlace takes a slot's place from it, and gives it to the next one.
 func (s *Shard) freePlace(slot *slotState) {
 	if !slot.placed {

@@ -77,6 +77,7 @@ type Reply struct {
 	Existing *job.Job     // stood in the way of a create
 	Slot     *job.Slot    // made, or cancelled
 	Earlier  *job.SlotKey // the slot that the same request made before
+	Gap      *GapInfo     // made, changed or cancelled
 	Err      error
 }
 

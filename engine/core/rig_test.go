@@ -104,6 +104,14 @@ func (m *model) commit(b store.ShardBatch) (out store.ShardOutcome) {
 	for _, g := range b.GapPuts {
 		m.gaps[g.Key] = g
 	}
+	for _, c := range b.GapChanges {
+		g, ok := m.gaps[c.Key]
+		if !ok {
+			m.t.Fatalf("gap %v was changed, and isn't there", c.Key)
+		}
+		g.Options = c.Options
+		m.gaps[c.Key] = g
+	}
 	for _, mv := range b.GapMoves {
 		g, ok := m.gaps[mv.Key]
 		if !ok || g.Cursor != mv.From {
@@ -286,6 +294,7 @@ func (m *model) checkClaim(s job.Slot) {
 			running++
 		}
 		switch older := key.Less(s.Key); {
+		case max(o.RequestedAt, o.CreatedAt) >= s.ClaimedAt: // it came later
 		case p.Overlap.Mode == job.OverlapQueue && older:
 			m.t.Fatalf("slot %v was claimed before %+v", s.Key, o)
 		case p.Overlap.Mode == job.OverlapReplace && !older && o.CreatedAt < s.ClaimedAt && o.RequestedAt == 0 && s.RequestedAt == 0:

@@ -49,11 +49,12 @@ type Shard struct {
 	markedAt   job.Instant // when the watermark was last carried
 	movedAt    job.Instant // when openFrom was last moved
 
-	pending   pending
-	inflight  *Batch
-	outbox    []Message // may leave at once
-	refilling bool      // slots come to their lines from the backlog, in their turn
-	fault     error     // an impossible step: the shard must be loaded anew
+	pending     pending
+	inflight    *Batch
+	outbox      []Message   // may leave at once
+	requestedAt job.Instant // of the slots that are made for a person
+	refilling   bool        // slots come to their lines from the backlog, in their turn
+	fault       error       // an impossible step: the shard must be loaded anew
 }
 
 // slotState is a slot in memory, and what the database holds of it.

@@ -226,7 +226,7 @@ func (s *Shard) retry(slot *slotState, at job.Instant) {
 	if !s.check(slot) {
 		return
 	}
-	if s.sleepsFreely(slot) {
+	if s.sleepsFreely(slot) || s.overtaken(slot) {
 		s.freePlace(slot) // others run meanwhile
 	}
 	s.enqueue(slot)

@@ -56,6 +56,8 @@ func everything(owned store.Owned) (prepare, rows store.ShardBatch) {
 		BacklogPuts: []store.BacklogRow{{Key: store.BacklogKey{Waiting: true, Handler: "h", Rank: at, Slot: manual.Key}, ReadyAt: at, Trigger: job.TriggerManual}},
 		DeadPuts:    []store.DeadLetter{{Key: second.Key, Namespace: "d", Handler: "h"}},
 		GapMoves:    []store.GapMove{{Key: gap.Key, From: gap.Cursor, To: job.SlotKey{FireTime: at - 2}}},
+		GapChanges:  []store.GapChange{{Key: gap.Key, Options: store.GapOptions{Rate: 1}}},
+		Skips:       []store.Skip{{UID: old.UID, From: at - 4, To: at - 4, Count: 1}},
 		Ends:        []store.JobEnd{{UID: old.UID, EndedAt: at}}, Events: []store.Event{{Seq: 1, At: at, Kind: store.EventDeadLetter}},
 		SlotPrunes: []store.SlotPrune{{Key: job.SlotKey{FireTime: 1}, State: job.Succeeded}}, Old: store.Old{EventsBefore: 1, RequestsBefore: 1, SkipsBefore: 1}}
 	return prepare, rows

@@ -89,7 +89,8 @@ const (
 	deleteDead = `DELETE FROM dead_letters d USING unnest($1::INT4[], $2::INT8[], $3::BYTEA[]) AS u (shard, fire_time, uid)
 		WHERE d.shard = u.shard AND d.fire_time = u.fire_time AND d.uid = u.uid`
 
-	insertGap = `INSERT INTO gaps (shard, to_time, uid, from_time, cursor_time, cursor_uid, made_at) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`
+	insertGap = `INSERT INTO gaps (shard, to_time, uid, from_time, cursor_time, cursor_uid, made_at, options) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
+	changeGap = `UPDATE gaps SET options = $4 WHERE shard = $1 AND to_time = $2 AND uid = $3`
 	moveGap   = `UPDATE gaps SET cursor_time = $6, cursor_uid = $7 WHERE shard = $1 AND to_time = $2 AND uid = $3 AND cursor_time = $4 AND cursor_uid = $5`
 	closeGap  = `DELETE FROM gaps WHERE shard = $1 AND to_time = $2 AND uid = $3 AND cursor_time = $4 AND cursor_uid = $5`
 
@@ -153,7 +154,7 @@ const (
 	slotJoin   = ` FROM slots s JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid `
 	notInInbox = ` AND (SELECT count(*) FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid) < 1`
 
-	selectGaps    = `SELECT to_time, uid, from_time, cursor_time, cursor_uid, made_at FROM gaps WHERE shard = $1 ORDER BY to_time, uid`
+	selectGaps    = `SELECT to_time, uid, from_time, cursor_time, cursor_uid, made_at, options FROM gaps WHERE shard = $1 ORDER BY to_time, uid`
 	loadRecurring = `SELECT ` + storekit.JobColumns + ` FROM jobs j WHERE j.shard = $1 AND j.kind >= 3 AND j.ended_at IS NULL` + notInInbox
 	loadWatermark = `SELECT watermark FROM shards WHERE shard = $1`
 	loadEnded     = `SELECT ` + storekit.JobColumns + ` FROM jobs j WHERE j.shard = $1 AND j.ended_at IS NOT NULL AND j.ended_at >= $2 AND j.kind >= 2` + notInInbox
@@ -286,6 +287,7 @@ func Statements() map[string]string {
 		"insertDead":            insertDead,
 		"deleteDead":            deleteDead,
 		"insertGap":             insertGap,
+		"changeGap":             changeGap,
 		"moveGap":               moveGap,
 		"closeGap":              closeGap,
 		"insertSkips":           insertSkips,

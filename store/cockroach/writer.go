@@ -374,6 +374,14 @@ func (w *writer) deadLetters() {
 	}
 }
 
+// text passes on a text that could be written, or fails the commit.
+func (w *writer) text(text string, err error) (string, bool) {
+	if err != nil {
+		w.reads = append(w.reads, func(pgx.BatchResults) error { return err })
+	}
+	return text, err == nil
+}
+
 func (w *writer) gaps() {
 	type skip = row[store.Skip]
 	skips := of(w.b, func(s *store.ShardBatch) []store.Skip { return s.Skips })
@@ -385,7 +393,14 @@ func (w *writer) gaps() {
 		s := &w.b.Shards[i]
 		id := int32(s.Proof.Shard)
 		for _, g := range s.GapPuts {
-			w.exec(insertGap, id, int64(g.Key.To), g.Key.UID[:], int64(g.From), int64(g.Cursor.FireTime), g.Cursor.UID[:], int64(g.MadeAt))
+			if options, ok := w.text(storekit.EncodeGapOptions(g.Options)); ok {
+				w.exec(insertGap, id, int64(g.Key.To), g.Key.UID[:], int64(g.From), int64(g.Cursor.FireTime), g.Cursor.UID[:], int64(g.MadeAt), options)
+			}
+		}
+		for _, c := range s.GapChanges {
+			if options, ok := w.text(storekit.EncodeGapOptions(c.Options)); ok {
+				w.exec(changeGap, id, int64(c.Key.To), c.Key.UID[:], options)
+			}
 		}
 		for _, m := range s.GapMoves {
 			query, args := closeGap, []any{id, int64(m.Key.To), m.Key.UID[:], int64(m.From.FireTime), m.From.UID[:]}

@@ -45,7 +45,8 @@ const (
 		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM slots WHERE shard = ?1 AND fire_time = ?2 AND uid = ?3 AND state = 4 ON CONFLICT DO NOTHING`
 	deleteDead = `DELETE FROM dead_letters WHERE shard = ? AND fire_time = ? AND uid = ?`
 
-	insertGap = `INSERT INTO gaps (shard, to_time, uid, from_time, cursor_time, cursor_uid, made_at) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	insertGap = `INSERT INTO gaps (shard, to_time, uid, from_time, cursor_time, cursor_uid, made_at, options) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	changeGap = `UPDATE gaps SET options = ? WHERE shard = ? AND to_time = ? AND uid = ?`
 	moveGap   = `UPDATE gaps SET cursor_time = ?, cursor_uid = ? WHERE shard = ? AND to_time = ? AND uid = ? AND cursor_time = ? AND cursor_uid = ?`
 	closeGap  = `DELETE FROM gaps WHERE shard = ? AND to_time = ? AND uid = ? AND cursor_time = ? AND cursor_uid = ?`
 
@@ -349,8 +350,21 @@ func backlogValues(id int64, k store.BacklogKey) []any {
 
 func (s *shardTx) applyGaps(b *store.ShardBatch) error {
 	for _, g := range b.GapPuts {
+		options, err := storekit.EncodeGapOptions(g.Options)
+		if err != nil {
+			return err
+		}
 		if _, err := s.row(g.Key.UID, insertGap, s.id, int64(g.Key.To), g.Key.UID[:], int64(g.From),
-			int64(g.Cursor.FireTime), g.Cursor.UID[:], int64(g.MadeAt)); err != nil {
+			int64(g.Cursor.FireTime), g.Cursor.UID[:], int64(g.MadeAt), options); err != nil {
+			return err
+		}
+	}
+	for _, c := range b.GapChanges {
+		options, err := storekit.EncodeGapOptions(c.Options)
+		if err != nil {
+			return err
+		}
+		if _, err := s.row(c.Key.UID, changeGap, options, s.id, int64(c.Key.To), c.Key.UID[:]); err != nil {
 			return err
 		}
 	}

@@ -188,7 +188,7 @@ type querier interface {
 }
 
 func gaps(ctx context.Context, q querier, id int64) ([]store.Gap, error) {
-	rows, err := q.QueryContext(ctx, `SELECT to_time, uid, from_time, cursor_time, cursor_uid, made_at FROM gaps WHERE shard = ? ORDER BY to_time, uid`, id)
+	rows, err := q.QueryContext(ctx, `SELECT to_time, uid, from_time, cursor_time, cursor_uid, made_at, options FROM gaps WHERE shard = ? ORDER BY to_time, uid`, id)
 	return collect(rows, err, storekit.ScanGap)
 }
 

@@ -53,6 +53,7 @@ var upgrades = [][]string{{
 		PRIMARY KEY (shard, uid, to_time)
 	) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX skips_by_time ON skips (shard, made_at)`,
+	`ALTER TABLE gaps ADD COLUMN options TEXT NOT NULL DEFAULT '{}'`,
 }}
 
 // schemaVersion is the newest version. A file of a later one is refused.

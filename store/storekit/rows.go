@@ -224,10 +224,13 @@ func ScanDeadGroup(row Scanner) (g store.DeadLetterGroup, err error) {
 	return g, row.Scan(&g.Handler, &g.Fingerprint, &g.ErrorCode, &g.Sample, &g.Count, &g.First, &g.Latest)
 }
 
-// ScanGap reads to_time, uid, from_time, cursor_time, cursor_uid and made_at.
+// ScanGap reads to_time, uid, from_time, cursor_time, cursor_uid, made_at and options.
 func ScanGap(row Scanner) (g store.Gap, err error) {
 	var uid, cursor []byte
-	err = row.Scan(&g.Key.To, &uid, &g.From, &g.Cursor.FireTime, &cursor, &g.MadeAt)
+	var options string
+	if err = row.Scan(&g.Key.To, &uid, &g.From, &g.Cursor.FireTime, &cursor, &g.MadeAt, &options); err == nil {
+		g.Options, err = decodeGapOptions(options)
+	}
 	scanUID(&g.Key.UID, uid)
 	scanUID(&g.Cursor.UID, cursor)
 	return g, err

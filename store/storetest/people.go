@@ -174,12 +174,15 @@ var peopleTests = map[string]func(*testing.T, *world){
 			Attempts:    []store.SlotAttempt{{Key: s.Key, Attempt: job.Attempt{Number: 1, Worker: "w", Late: "late"}}},
 			Backlog:     []store.BacklogRow{waitingRow(waits, true, w.at+5)},
 			DeadLetters: []store.DeadLetter{{Key: s.Key, Namespace: "default", Handler: "h", At: w.at}},
-			Gaps:        []store.Gap{{Key: store.GapKey{To: w.at + 9}, From: w.at, Cursor: job.SlotKey{FireTime: w.at + 1, UID: j.UID}, MadeAt: w.at}},
-			Skips:       []store.Skip{{UID: j.UID, From: w.at + 3, To: w.at + 7, Count: 5, Code: "why", MadeAt: w.at}},
-			Events:      []store.Event{{Seq: 1, At: w.at, Kind: store.EventDeadLetter, Job: j.UID, Fire: w.at, Detail: "d"}},
+			Gaps: []store.Gap{{Key: store.GapKey{To: w.at + 9}, From: w.at, Cursor: job.SlotKey{FireTime: w.at + 1, UID: j.UID}, MadeAt: w.at,
+				Options: store.GapOptions{RequestedAt: w.at, Rate: 7}}},
+			Skips:  []store.Skip{{UID: j.UID, From: w.at + 3, To: w.at + 7, Count: 5, Code: "why", MadeAt: w.at}},
+			Events: []store.Event{{Seq: 1, At: w.at, Kind: store.EventDeadLetter, Job: j.UID, Fire: w.at, Detail: "d"}},
 		}
 		w.commit(1, store.ShardBatch{Watermark: want.Watermark, OpenFrom: want.OpenFrom, RetainedFrom: want.RetainedFrom, Slots: want.Slots, Attempts: want.Attempts,
 			BacklogPuts: want.Backlog, DeadPuts: want.DeadLetters, GapPuts: want.Gaps, Skips: want.Skips, Events: want.Events})
+		want.Gaps[0].Options.CatchUp = map[string]job.CatchUp{j.UID.String(): {Mode: job.CatchUpLatest}}
+		w.commit(1, store.ShardBatch{GapChanges: []store.GapChange{{Key: want.Gaps[0].Key, Options: want.Gaps[0].Options}}})
 		waiting := w.recurring(1, "waits")
 		_, _, err := w.Submit(w.ctx, []job.Job{waiting})
 		w.ok(err)

@@ -1,0 +1,6 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+ALTER TABLE gaps ADD COLUMN IF NOT EXISTS options TEXT NOT NULL DEFAULT '{}';
+
+-- +goose Down
+ALTER TABLE gaps DROP COLUMN IF EXISTS options;
