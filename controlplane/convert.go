@@ -138,11 +138,15 @@ func setDuration(d time.Duration) *durationpb.Duration {
 // policiesMessage fills in what a job says beside its schedule and its retries.
 func policiesMessage(m *carillonv1.Job, p *job.Policies) {
 	m.StartDeadline, m.TotalDeadline, m.Priority, m.OnDeadLetter = setDuration(p.StartDeadline), setDuration(p.TotalDeadline), p.Priority, p.OnDeadLetter
-	m.CatchUp = &carillonv1.CatchUpPolicy{Mode: carillonv1.CatchUpMode(p.CatchUp.Mode + 1), MaxAge: setDuration(p.CatchUp.MaxAge), MaxCount: p.CatchUp.MaxCount}
+	m.CatchUp = catchUpMessage(p.CatchUp)
 	m.Overlap = &carillonv1.OverlapPolicy{Mode: carillonv1.OverlapMode(p.Overlap.Mode + 1), MaxRunning: p.Overlap.MaxRunning}
 	if p.StartWithin > 0 || p.FinishWithin > 0 {
 		m.Objectives = &carillonv1.Objectives{StartWithin: setDuration(p.StartWithin), FinishWithin: setDuration(p.FinishWithin)}
 	}
+}
+
+func catchUpMessage(c job.CatchUp) *carillonv1.CatchUpPolicy {
+	return &carillonv1.CatchUpPolicy{Mode: carillonv1.CatchUpMode(c.Mode + 1), MaxAge: setDuration(c.MaxAge), MaxCount: c.MaxCount}
 }
 
 // slotMessage maps a slot, with what its owner knows beyond the database.

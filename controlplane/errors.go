@@ -34,6 +34,9 @@ const (
 	reasonCalendarChanged   = "CALENDAR_CHANGED"
 	reasonRequestReused     = "REQUEST_ID_REUSED"
 	reasonJobEnded          = "JOB_ENDED"
+	reasonJobFiresOnce      = "JOB_FIRES_ONCE"
+	reasonNoBackfill        = "GAP_NOT_REQUESTED"
+	reasonBackfillRange     = "BACKFILL_RANGE"
 	reasonSlotFinal         = "SLOT_FINAL"
 	reasonSlotNotDead       = "SLOT_NOT_DEAD"
 	reasonShardUnowned      = "SHARD_UNOWNED"
@@ -120,6 +123,12 @@ func (s *Server) toStatus(ctx context.Context, op string, err error) error {
 		return fail(codes.AlreadyExists, reasonRequestReused, op+": "+core.ErrRequestReused.Error())
 	case errors.Is(err, core.ErrNotDead):
 		return fail(codes.FailedPrecondition, reasonSlotNotDead, op+": "+core.ErrNotDead.Error())
+	case errors.Is(err, core.ErrNoGap):
+		return fail(codes.NotFound, reasonNotFound, op+": "+core.ErrNoGap.Error())
+	case errors.Is(err, core.ErrNotRequested):
+		return fail(codes.FailedPrecondition, reasonNoBackfill, op+": "+core.ErrNotRequested.Error())
+	case errors.Is(err, core.ErrBackfillRange):
+		return fail(codes.FailedPrecondition, reasonBackfillRange, err.Error())
 	case errors.Is(err, core.ErrJobEnded):
 		return fail(codes.FailedPrecondition, reasonJobEnded, op+": "+core.ErrJobEnded.Error())
 	case errors.Is(err, engine.ErrStopping):

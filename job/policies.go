@@ -177,18 +177,26 @@ func (p *Policies) CheckAt(s *Slot, started Instant) Instant {
 }
 
 // Check reports what can't be, with the field as the API names it.
+func (c CatchUp) Check() (field string, err error) {
+	switch {
+	case c.MaxCount < 0 || c.MaxCount > MaxCatchUp:
+		return "max_count", fmt.Errorf("must be 1 to %d, or not set", MaxCatchUp)
+	case c.Mode != CatchUpAll && c.MaxCount != 0:
+		return "max_count", fmt.Errorf("is for the mode ALL")
+	case c.Mode == CatchUpNone && c.MaxAge != 0:
+		return "max_age", fmt.Errorf("is for the modes ALL and LATEST")
+	}
+	return "", nil
+}
+
+// Check reports what can't be, with the field as the API names it. The catch-up has its
+// own check.
 func (p *Policies) Check() (field string, err error) {
 	switch {
 	case p.Priority < -MaxPriority || p.Priority > MaxPriority:
 		return "priority", fmt.Errorf("must be %d to %d, is %d", -MaxPriority, MaxPriority, p.Priority)
 	case p.TotalDeadline > 0 && p.StartDeadline > p.TotalDeadline:
 		return "start_deadline", fmt.Errorf("must not be longer than total_deadline, which is %s", p.TotalDeadline)
-	case p.CatchUp.MaxCount < 0 || p.CatchUp.MaxCount > MaxCatchUp:
-		return "catch_up.max_count", fmt.Errorf("must be 1 to %d, or not set", MaxCatchUp)
-	case p.CatchUp.Mode != CatchUpAll && p.CatchUp.MaxCount != 0:
-		return "catch_up.max_count", fmt.Errorf("is for the mode ALL")
-	case p.CatchUp.Mode == CatchUpNone && p.CatchUp.MaxAge != 0:
-		return "catch_up.max_age", fmt.Errorf("is for the modes ALL and LATEST")
 	case p.Overlap.MaxRunning < 0 || p.Overlap.MaxRunning > MaxRunning:
 		return "overlap.max_running", fmt.Errorf("must be 1 to %d, or not set", MaxRunning)
 	case p.Overlap.Mode != OverlapAllow && p.Overlap.MaxRunning > 1:

@@ -20,7 +20,7 @@ import (
 )
 
 func newJob(c *client) *cobra.Command {
-	return newGroup("job", "Create, read, run and delete jobs", newJobCreate(c), newJobList(c), newJobGet(c), newJobDelete(c), newJobRun(c))
+	return newGroup("job", "Create, read, run and delete jobs", newJobCreate(c), newJobList(c), newJobGet(c), newJobDelete(c), newJobRun(c), newJobBackfill(c))
 }
 
 // scheduleFlags are the flags of what a schedule is.

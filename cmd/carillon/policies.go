@@ -23,15 +23,20 @@ type policyFlags struct {
 func (f *policyFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.startDeadline, "start-deadline", 0, "expire a slot that has not begun so long after its fire time")
 	flags.DurationVar(&f.totalDeadline, "total-deadline", 0, "expire a slot that has not ended so long after its fire time")
-	flags.StringVar(&f.catchUp, "catch-up", "", "which missed occurrences are made up for: all, latest or none (default: all)")
-	flags.DurationVar(&f.catchUpAge, "catch-up-max-age", 0, "make up only for what was missed so long ago at most")
-	flags.Int32Var(&f.catchUpCount, "catch-up-max-count", 0, "make up only for the newest so many")
+	f.registerCatchUp(flags)
 	flags.StringVar(&f.overlap, "overlap", "", "while another slot is open: allow, queue, skip or replace (default: allow)")
 	flags.Int32Var(&f.maxRunning, "max-running", 0, "how many slots run at a time, with --overlap allow")
 	flags.Int32Var(&f.priority, "priority", 0, "which slots of a handler go first, -10 to 10")
 	flags.DurationVar(&f.startWithin, "start-within", 0, "objective: started so long after the fire time")
 	flags.DurationVar(&f.finishWithin, "finish-within", 0, "objective: ended so long after the fire time")
 	flags.StringVar(&f.onDeadLetter, "on-dead-letter", "", "the handler that is run for a slot that became a dead letter")
+}
+
+// registerCatchUp registers the flags of the catch-up alone.
+func (f *policyFlags) registerCatchUp(flags *pflag.FlagSet) {
+	flags.StringVar(&f.catchUp, "catch-up", "", "which missed occurrences are made up for: all, latest or none (default: all)")
+	flags.DurationVar(&f.catchUpAge, "catch-up-max-age", 0, "make up only for what was missed so long ago at most")
+	flags.Int32Var(&f.catchUpCount, "catch-up-max-count", 0, "make up only for the newest so many")
 }
 
 // apply adds to a job what the flags say.
@@ -90,6 +95,18 @@ func modeWord(name string) string {
 	return strings.ToLower(word)
 }
 
+// catchUpText says which missed occurrences are made up for.
+func catchUpText(c *carillonv1.CatchUpPolicy) string {
+	text := modeWord(c.GetMode().String())
+	if c.GetMaxCount() > 0 {
+		text += fmt.Sprintf(", the newest %d", c.GetMaxCount())
+	}
+	if c.GetMaxAge() != nil {
+		text += fmt.Sprintf(", no older than %s", c.GetMaxAge().AsDuration())
+	}
+	return text
+}
+
 // policyRows shows what a job says beside its schedule and its retries, if it says
 // anything.
 func policyRows(j *carillonv1.Job) (rows [][]string) {
@@ -100,14 +117,7 @@ func policyRows(j *carillonv1.Job) (rows [][]string) {
 	}
 	line("start deadline", j.GetStartDeadline() != nil, "%s after the fire time", j.GetStartDeadline().AsDuration())
 	line("total deadline", j.GetTotalDeadline() != nil, "%s after the fire time", j.GetTotalDeadline().AsDuration())
-	c := j.GetCatchUp()
-	text := modeWord(c.GetMode().String())
-	if c.GetMaxCount() > 0 {
-		text += fmt.Sprintf(", the newest %d", c.GetMaxCount())
-	}
-	if c.GetMaxAge() != nil {
-		text += fmt.Sprintf(", no older than %s", c.GetMaxAge().AsDuration())
-	}
+	text := catchUpText(j.GetCatchUp())
 	line("catch up", text != "all", "%s", text)
 	o := j.GetOverlap()
 	text = modeWord(o.GetMode().String())

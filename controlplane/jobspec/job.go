@@ -44,11 +44,10 @@ func Job(v *Violations, prefix string, m *carillonv1.Job) job.Job {
 func policiesSpec(v *Violations, prefix string, m *carillonv1.Job, p *job.Policies) {
 	durationSpec(v, prefix+"start_deadline", m.GetStartDeadline(), time.Millisecond, &p.StartDeadline)
 	durationSpec(v, prefix+"total_deadline", m.GetTotalDeadline(), time.Millisecond, &p.TotalDeadline)
-	durationSpec(v, prefix+"catch_up.max_age", m.GetCatchUp().GetMaxAge(), time.Millisecond, &p.CatchUp.MaxAge)
 	durationSpec(v, prefix+"objectives.start_within", m.GetObjectives().GetStartWithin(), time.Millisecond, &p.StartWithin)
 	durationSpec(v, prefix+"objectives.finish_within", m.GetObjectives().GetFinishWithin(), time.Millisecond, &p.FinishWithin)
-	p.CatchUp.MaxCount, p.Overlap.MaxRunning, p.Priority = m.GetCatchUp().GetMaxCount(), m.GetOverlap().GetMaxRunning(), m.GetPriority()
-	p.CatchUp.Mode = job.CatchUpMode(modeSpec(v, prefix+"catch_up.mode", m.GetCatchUp().GetMode()))
+	p.Overlap.MaxRunning, p.Priority = m.GetOverlap().GetMaxRunning(), m.GetPriority()
+	p.CatchUp = CatchUp(v, prefix+"catch_up", m.GetCatchUp())
 	p.Overlap.Mode = job.OverlapMode(modeSpec(v, prefix+"overlap.mode", m.GetOverlap().GetMode()))
 	if p.OnDeadLetter = m.GetOnDeadLetter(); p.OnDeadLetter != "" {
 		v.Check(prefix+"on_dead_letter", job.CheckName(p.OnDeadLetter))
@@ -56,6 +55,16 @@ func policiesSpec(v *Violations, prefix string, m *carillonv1.Job, p *job.Polici
 	if field, err := p.Check(); err != nil {
 		v.Add(prefix+field, ReasonInvalidField, err.Error())
 	}
+}
+
+// CatchUp reads which missed occurrences are made up for.
+func CatchUp(v *Violations, field string, m *carillonv1.CatchUpPolicy) job.CatchUp {
+	c := job.CatchUp{Mode: job.CatchUpMode(modeSpec(v, field+".mode", m.GetMode())), MaxCount: m.GetMaxCount()}
+	durationSpec(v, field+".max_age", m.GetMaxAge(), time.Millisecond, &c.MaxAge)
+	if part, err := c.Check(); err != nil {
+		v.Add(field+"."+part, ReasonInvalidField, err.Error())
+	}
+	return c
 }
 
 // modeSpec reads a mode, of which the first is the default, as the number under which it is
