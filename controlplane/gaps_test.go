@@ -14,7 +14,6 @@ import (
 
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	worker "github.com/carillon-scheduler/carillon/workersdk"
-
 )
 
 // A backfill is shown while it is filled, can be asked for again, is cancelled for a reason,

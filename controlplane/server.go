@@ -174,6 +174,7 @@ func (s *Server) newGRPC() *grpc.Server {
 	carillonv1.RegisterHandlerServiceServer(g, handlerService{Server: s})
 	carillonv1.RegisterCalendarServiceServer(g, calendarService{Server: s})
 	carillonv1.RegisterGapServiceServer(g, gapService{Server: s})
+	carillonv1.RegisterDeadLetterServiceServer(g, deadLetterService{Server: s})
 	carillonv1.RegisterWorkerServiceServer(g, workerService{Server: s})
 	grpc_health_v1.RegisterHealthServer(g, s.health)
 	reflection.Register(g)

@@ -150,11 +150,27 @@ type SlotCounts struct {
 
 // DeadLettersPage asks for dead letters.
 type DeadLettersPage struct {
-	Namespace   string
-	Handler     string // empty: of all
-	Fingerprint string // empty: all
-	After       DeadCursor
-	Limit       int
+	Namespace string
+	Filter    DeadLetterFilter
+	After     DeadCursor
+	Limit     int
+}
+
+// DeadLetterFilter says which dead letters are meant. What is empty matches all.
+type DeadLetterFilter struct {
+	Handler     string
+	UID         job.UID // of the job
+	ErrorCode   string
+	Fingerprint string
+	Since       job.Instant // died at it or later
+	Before      job.Instant // died before it
+}
+
+// Match reports whether d is meant.
+func (f *DeadLetterFilter) Match(d *DeadLetter) bool {
+	return (f.Handler == "" || f.Handler == d.Handler) && (f.UID.IsZero() || f.UID == d.Key.UID) &&
+		(f.ErrorCode == "" || f.ErrorCode == d.ErrorCode) && (f.Fingerprint == "" || f.Fingerprint == d.Fingerprint) &&
+		d.At >= f.Since && (f.Before == 0 || d.At < f.Before)
 }
 
 // DeadCursor is a place in the order of the dead letters: shard, then key.

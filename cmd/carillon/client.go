@@ -31,14 +31,21 @@ const (
 
 // call runs fn with a connection and a deadline.
 func (c *client) call(ctx context.Context, fn func(ctx context.Context, conn *grpc.ClientConn) error) error {
+	return c.follow(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return fn(ctx, conn)
+	})
+}
+
+// follow runs fn with a connection, for as long as it takes.
+func (c *client) follow(ctx context.Context, fn func(ctx context.Context, conn *grpc.ClientConn) error) error {
 	conn, err := grpc.NewClient(c.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)))
 	if err != nil {
 		return invalidInput("--address %q: %w", c.address, err)
 	}
 	defer conn.Close() // nothing is written on it any more
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	return fn(ctx, conn)
 }
 

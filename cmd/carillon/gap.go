@@ -111,12 +111,16 @@ Slots that exist stay as they are, so it may be asked for again.`,
 			if req.ToTime, err = parseTime("--to", to); err != nil {
 				return err
 			}
-			return c.oneGap(cmd, func(ctx context.Context, s carillonv1.GapServiceClient) (*carillonv1.Gap, error) {
-				resp, err := s.BackfillJob(ctx, req)
-				if err != nil || !wait || dryRun {
-					return resp.GetGap(), err
+			return c.follow(cmd.Context(), func(ctx context.Context, conn *grpc.ClientConn) error {
+				s := carillonv1.NewGapServiceClient(conn)
+				gap, err := within(ctx, func(ctx context.Context) (*carillonv1.BackfillJobResponse, error) { return s.BackfillJob(ctx, req) })
+				if err == nil && wait && !dryRun {
+					err = waitForGap(ctx, cmd, s, gap.GetGap())
 				}
-				return c.waitForGap(cmd, s, resp.GetGap())
+				if err != nil {
+					return err
+				}
+				return c.printGap(cmd.OutOrStdout(), gap.GetGap())
 			})
 		},
 	}
@@ -134,27 +138,34 @@ Slots that exist stay as they are, so it may be asked for again.`,
 const waitEvery = time.Second
 
 // waitForGap waits until a gap is filled, and shows how far it is to those who look.
-func (c *client) waitForGap(cmd *cobra.Command, s carillonv1.GapServiceClient, gap *carillonv1.Gap) (*carillonv1.Gap, error) {
+func waitForGap(ctx context.Context, cmd *cobra.Command, s carillonv1.GapServiceClient, gap *carillonv1.Gap) error {
 	total := gap.GetOwedCount()
 	for {
-		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
-		resp, err := s.GetGap(ctx, &carillonv1.GetGapRequest{Name: gap.GetName()})
-		cancel()
+		resp, err := within(ctx, func(ctx context.Context) (*carillonv1.GetGapResponse, error) {
+			return s.GetGap(ctx, &carillonv1.GetGapRequest{Name: gap.GetName()})
+		})
 		if status.Code(err) == codes.NotFound {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d made\n", total, total)
-			gap.OwedCount, gap.MadeCount = 0, total
-			return gap, nil
+			gap.OwedCount, gap.MadeCount, gap.Remaining = 0, total, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d made\n", total-resp.GetGap().GetOwedCount(), total)
 		select {
 		case <-time.After(waitEvery):
-		case <-cmd.Context().Done():
-			return nil, cmd.Context().Err()
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
+}
+
+// within makes one call of a command that takes longer.
+func within[R any](ctx context.Context, call func(ctx context.Context) (R, error)) (R, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return call(ctx)
 }
 
 // oneGap makes a call that answers with a gap, and shows it.

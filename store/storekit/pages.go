@@ -207,7 +207,7 @@ func DeadPage(p store.DeadLettersPage, read func(after store.DeadCursor, limit i
 			return nil, next, err
 		}
 		for _, d := range letters {
-			if d.Namespace == p.Namespace && (p.Handler == "" || d.Handler == p.Handler) && (p.Fingerprint == "" || d.Fingerprint == p.Fingerprint) {
+			if d.Namespace == p.Namespace && p.Filter.Match(&d.DeadLetter) {
 				if len(page) == p.Limit {
 					return page, deadCursor(page[p.Limit-1]), nil
 				}

@@ -139,7 +139,7 @@ var peopleTests = map[string]func(*testing.T, *world){
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-		p, n := store.DeadLettersPage{Namespace: "default", Handler: "h", Fingerprint: "f0", Limit: 2}, 0
+		p, n := store.DeadLettersPage{Namespace: "default", Filter: store.DeadLetterFilter{Handler: "h", Fingerprint: "f0"}, Limit: 2}, 0
 		for {
 			page, next, err := w.DeadLetters(w.ctx, p)
 			w.ok(err)
