@@ -425,9 +425,11 @@ type Handler struct {
 
 // Loaded is what a shard's owner needs before it can go on.
 type Loaded struct {
-	Recurring []job.Job // live, plus those that ended after an open gap's cursor
-	Open      []SlotOf  // not final, from open-from on
-	Claimed   []SlotOf  // RUNNING slots of the backlog
+	// Recurring are the live recurring jobs, and those that ended after an open gap's
+	// cursor, without what their owner doesn't need: labels, request, and when they were made.
+	Recurring []job.Job
+	Open      []SlotOf // not final, from open-from on
+	Claimed   []SlotOf // RUNNING slots of the backlog
 	Gaps      []Gap
 	Backlog   []BacklogCount
 	CheckAt   job.Instant // the smallest of the waiting slots of the backlog; zero: none has one

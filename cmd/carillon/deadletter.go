@@ -204,7 +204,7 @@ func (c *client) watchBulk(cmd *cobra.Command, begin func(ctx context.Context, s
 					return err
 				}
 			}
-			if last = step; step.state == carillonv1.BulkState_BULK_STATE_RUNNING {
+			if last = step; step.state == carillonv1.BulkState_BULK_STATE_RUNNING && c.output != "json" {
 				fmt.Fprintln(cmd.ErrOrStderr(), step.text)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
@@ -165,9 +166,18 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 // or the oldest open gap's cursor: they may still owe slots. Jobs with an inbox row
 // are left to the inbox.
 func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]job.Job, error) {
-	rows, err := tx.QueryContext(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j INDEXED BY jobs_recurring
-		WHERE j.shard = ? AND j.kind >= 3 AND j.ended_at IS NULL`+notInInbox, id)
-	jobs, err := collect(rows, err, storekit.ScanJob)
+	rows, err := tx.QueryContext(ctx, `SELECT uid FROM inbox WHERE shard = ?`, id)
+	waiting, err := collect(rows, err, storekit.ScanUID)
+	if err != nil {
+		return nil, err
+	}
+	access, n, err := recurringAccess(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	scanner := storekit.RecurringScanner{Shard: shard.ID(id)}
+	rows, err = tx.QueryContext(ctx, `SELECT `+storekit.RecurringColumns+` FROM jobs j `+access+` WHERE j.shard = ? AND j.kind >= 3 AND j.ended_at IS NULL`, id)
+	jobs, err := collectInto(make([]job.Job, 0, n), rows, err, scanner.Scan)
 	if err != nil {
 		return nil, err
 	}
@@ -178,9 +188,29 @@ func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]j
 	for _, g := range open {
 		oldest = min(oldest, g.Cursor.FireTime)
 	}
-	rows, err = tx.QueryContext(ctx, `SELECT `+storekit.JobColumns+` FROM jobs j WHERE j.shard = ? AND j.ended_at >= ? AND j.kind >= 2`+notInInbox, id, int64(oldest))
-	ended, err := collect(rows, err, storekit.ScanJob)
-	return append(jobs, ended...), err
+	rows, err = tx.QueryContext(ctx, `SELECT `+storekit.RecurringColumns+` FROM jobs j WHERE j.shard = ? AND j.ended_at >= ? AND j.kind >= 2`, id, int64(oldest))
+	jobs, err = collectInto(jobs, rows, err, scanner.Scan)
+	if len(waiting) > 0 {
+		jobs = slices.DeleteFunc(jobs, func(j job.Job) bool { return slices.Contains(waiting, j.UID) })
+	}
+	return jobs, err
+}
+
+// recurringAccess says how the recurring jobs of a shard are found: by the table itself, in
+// its order, if they are a good part of the shard's jobs, since every row of the index takes
+// a search in the table; else by their index. It counts them, too.
+func recurringAccess(ctx context.Context, tx *sql.Tx, id int64) (access string, recurs int64, err error) {
+	var others int64
+	err = tx.QueryRowContext(ctx, `SELECT count(*) FROM jobs INDEXED BY jobs_recurring WHERE shard = ? AND kind >= 3 AND ended_at IS NULL`, id).Scan(&recurs)
+	if err != nil {
+		return "", 0, err
+	}
+	err = tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_single WHERE shard = ?1 AND kind < 3 AND ended_at IS NULL LIMIT ?2))
+		+ (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_ended WHERE shard = ?1 AND ended_at IS NOT NULL LIMIT ?2))`, id, recurs).Scan(&others)
+	if others < recurs {
+		return "NOT INDEXED", recurs, err
+	}
+	return "INDEXED BY jobs_recurring", recurs, err
 }
 
 type querier interface {

@@ -9,11 +9,15 @@ import (
 
 // collect reads all rows of a query.
 func collect[T any](rows *sql.Rows, err error, scan func(storekit.Scanner) (T, error)) ([]T, error) {
+	return collectInto(nil, rows, err, scan)
+}
+
+// collectInto reads all rows of a query behind others: of many, which have their room.
+func collectInto[T any](all []T, rows *sql.Rows, err error, scan func(storekit.Scanner) (T, error)) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var all []T
 	for rows.Next() {
 		v, err := scan(rows)
 		if err != nil {
