@@ -27,6 +27,7 @@ type Metrics struct {
 	stalled         *prometheus.CounterVec
 	unserved        *prometheus.CounterVec
 	longRuns        *prometheus.CounterVec
+	cancels         *prometheus.CounterVec
 	clockSkew       *prometheus.GaugeVec
 	clockJumps      prometheus.Counter
 	leasesExpired   prometheus.Counter
@@ -64,6 +65,7 @@ func NewMetrics() *Metrics {
 		unserved: counterVec("carillon_handlers_unserved_total",
 			"Times that no worker served a handler of which a job was about to fire, once for each shard.", "handler"),
 		longRuns: counterVec("carillon_runs_too_long_total", "Slots that were due while the one before it still ran, by handler.", "handler"),
+		cancels:  counterVec("carillon_cancels_total", "Attempts whose slot was cancelled while they ran, by whether their worker said in time that they stopped.", "obeyed"),
 		objectives: counterVec("carillon_objectives_missed_total",
 			"Slots that missed an objective of their job, by handler and objective.", "handler", "objective"),
 		clockSkew: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "carillon_clock_skew_seconds",
@@ -86,7 +88,7 @@ func NewMetrics() *Metrics {
 		requestsHandled: counterVec("carillon_rpcs_total",
 			"Calls of the API, and each create of a stream of them, by method and code.", "method", "code"),
 	}
-	m.Registry.MustRegister(m.slotsMade, m.slotsFinished, m.attemptsEnded, m.startLateness, m.resultsRefused, m.leasesExpired, m.objectives, m.stalled, m.unserved, m.longRuns, m.clockSkew, m.clockJumps,
+	m.Registry.MustRegister(m.slotsMade, m.slotsFinished, m.attemptsEnded, m.startLateness, m.resultsRefused, m.leasesExpired, m.objectives, m.stalled, m.unserved, m.longRuns, m.cancels, m.clockSkew, m.clockJumps,
 		m.commits, m.commitsFailed, m.commitSeconds, m.commitRows, m.statements, m.fencesLost, m.shardsOwned, m.requestsHandled,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -127,6 +129,10 @@ func (m *Metrics) Observe(o core.Observation) {
 		m.unserved.WithLabelValues(o.Handler).Inc()
 	case core.RunTooLong:
 		m.longRuns.WithLabelValues(o.Handler).Inc()
+	case core.CancelConfirmed:
+		m.cancels.WithLabelValues("yes").Inc()
+	case core.CancelIgnored:
+		m.cancels.WithLabelValues("no").Inc()
 	case core.ObjectiveMissed:
 		m.objectives.WithLabelValues(o.Handler, objectiveLabels[o.Breach]).Inc()
 	}

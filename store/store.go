@@ -372,6 +372,7 @@ const (
 	EventSlotDiscarded   EventKind = "slot_discarded"
 	EventAttemptLost     EventKind = "attempt_lost"
 	EventDocumentChanged EventKind = "document_changed"
+	EventCancelIgnored   EventKind = "cancel_ignored"
 	EventGapChanged      EventKind = "gap_changed"
 	EventBackfill        EventKind = "backfill_requested"
 	EventBackfillEnded   EventKind = "backfill_cancelled"

@@ -48,6 +48,9 @@ type Config struct {
 	// PassEvery is how often the shard looks for what need not be kept any longer, and
 	// FullPassEvery how often it begins at the oldest slot.
 	PassEvery, FullPassEvery time.Duration
+	// CancelGrace is how long a worker has to say that it stopped an attempt whose slot was
+	// cancelled, before that is recorded.
+	CancelGrace time.Duration
 	// StalledAfter is how long a slot may wait for a worker before that is told.
 	StalledAfter time.Duration
 	// UnservedAhead is how long before its fire time a job is looked at whose handler no
@@ -80,6 +83,7 @@ func DefaultConfig(random func() float64) Config {
 		NameRetention:  24 * time.Hour,
 		PassEvery:      time.Minute,
 		FullPassEvery:  time.Hour,
+		CancelGrace:    10 * time.Second,
 		StalledAfter:   5 * time.Minute,
 		UnservedAhead:  10 * time.Minute,
 		Random:         random,

@@ -105,6 +105,8 @@ const (
 	ObjectiveMissed // Breach
 	HandlerStalled  // a slot of the handler waits for a worker for too long
 	HandlerUnserved // no worker serves the handler, and a job of it is about to fire
+	CancelConfirmed // a worker says that it stopped an attempt
+	CancelIgnored   // a worker has not said so for too long
 	RunTooLong      // a slot is due while the one before it still runs
 )
 

@@ -37,6 +37,7 @@ type Shard struct {
 	lanes    map[job.UID]*lane
 	checks   checks
 	watch    watch
+	stops    []stopping
 	slotRefs refTable[slotState]
 	gaps     []*gapState
 	once     onceWindow
@@ -245,6 +246,7 @@ func (s *Shard) Step(now job.Instant, e Event) {
 	e.apply(s)
 	s.advance() // what the event armed may be due already
 	s.lookAround()
+	s.overdueStops()
 }
 
 // Messages returns what may leave at once, and forgets it.

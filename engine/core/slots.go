@@ -345,6 +345,7 @@ type Result struct {
 }
 
 func (e Result) apply(s *Shard) {
+	s.stopped(e.Worker, e.Token)
 	slot := s.slots[e.Token.Key]
 	switch {
 	case slot == nil:
@@ -543,7 +544,9 @@ func (s *Shard) cancel(slot *slotState, why string) { s.cancelAs(slot, job.CodeC
 func (s *Shard) cancelAs(slot *slotState, code, why string) {
 	row := &slot.row
 	if row.State == job.Running {
-		s.takeBack(slot)
+		if !s.takeBack(slot) {
+			s.awaitStop(slot)
+		}
 		s.stop(slot, StopCancelled)
 		row.Outcome = job.OutcomeCancelled
 	}
@@ -551,17 +554,18 @@ func (s *Shard) cancelAs(slot *slotState, code, why string) {
 	s.finish(slot, job.Cancelled)
 }
 
-// takeBack drops an assignment that isn't in a batch yet: its worker need not hear
-// of it.
-func (s *Shard) takeBack(slot *slotState) {
+// takeBack drops an assignment that isn't in a batch yet, and reports whether there was one:
+// its worker need not hear of it.
+func (s *Shard) takeBack(slot *slotState) (taken bool) {
 	slot.messages = slices.DeleteFunc(slot.messages, func(m Message) bool {
 		_, assigned := m.(Assign)
 		if assigned {
 			s.unsend([]Message{m})
-			slot.unsent = false
+			slot.unsent, taken = false, true
 		}
 		return assigned
 	})
+	return taken
 }
 
 // inOrder returns slots by key: what a shard does never depends on the order of a
