@@ -138,7 +138,7 @@ func setDuration(d time.Duration) *durationpb.Duration {
 // policiesMessage fills in what a job says beside its schedule and its retries.
 func policiesMessage(m *carillonv1.Job, p *job.Policies) {
 	m.StartDeadline, m.TotalDeadline, m.Priority, m.OnDeadLetter = setDuration(p.StartDeadline), setDuration(p.TotalDeadline), p.Priority, p.OnDeadLetter
-	m.CatchUp = catchUpMessage(p.CatchUp)
+	m.CatchUp, m.Retention = catchUpMessage(p.CatchUp), setDuration(p.Retention)
 	m.Overlap = &carillonv1.OverlapPolicy{Mode: carillonv1.OverlapMode(p.Overlap.Mode + 1), MaxRunning: p.Overlap.MaxRunning}
 	if p.StartWithin > 0 || p.FinishWithin > 0 {
 		m.Objectives = &carillonv1.Objectives{StartWithin: setDuration(p.StartWithin), FinishWithin: setDuration(p.FinishWithin)}

@@ -137,6 +137,9 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 	ns, err := parseParent(req.GetParent())
 	v.check("parent", err)
 	j = jobspec.Job(&v.Violations, prefix+"job", req.GetJob())
+	if r := j.Policies.Retention; r > 0 && r < s.core.Retention {
+		v.add(prefix+"job.retention", reasonInvalidField, fmt.Sprintf("must be at least %s, for which all slots are kept", s.core.Retention))
+	}
 	if req.GetRequestId() != "" {
 		v.check(prefix+"request_id", job.CheckRequestID(req.GetRequestId()))
 	}

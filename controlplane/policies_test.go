@@ -65,6 +65,8 @@ func TestPoliciesAreReadAndShown(t *testing.T) {
 		`"overlap":{"mode":"OVERLAP_MODE_SKIP","maxRunning":2}`: "job.overlap.max_running",
 		`"priority":11`:                                         "job.priority",
 		`"objectives":{"startWithin":"0s"}`:                     "job.objectives.start_within",
+		`"retention":"3600s"`:                                   "job.retention",
+		`"retention":"1s"`:                                      "job.retention",
 		`"onDeadLetter":"a b"`:                                  "job.on_dead_letter",
 	} {
 		if code, answer := s.post(create, body(immediate+","+fields)); code != http.StatusBadRequest || !strings.Contains(answer, field) {

@@ -21,6 +21,10 @@ type Policies struct {
 	// Priority is worth PriorityStep of waiting for each unit.
 	Priority int32 `json:"priority,omitempty"`
 
+	// Retention is how long the job's slots are kept after they ended, if that is longer than
+	// all are kept. Zero: as long as all.
+	Retention time.Duration `json:"retention,omitempty"`
+
 	// StartWithin and FinishWithin are objectives: after the fire time. What misses them is
 	// noticed, and goes on. Zero: none.
 	StartWithin  time.Duration `json:"start_within,omitempty"`

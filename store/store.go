@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
@@ -476,6 +477,7 @@ type PruneQuery struct {
 type PruneSlot struct {
 	SlotPrune
 	FinishedAt job.Instant
+	Retention  time.Duration // of its job; zero: none of its own
 }
 
 // EndedQuery asks for jobs that ended after a place in the order (ended at, uid),

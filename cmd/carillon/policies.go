@@ -15,9 +15,9 @@ import (
 
 // policyFlags are the flags of what a job says beside its schedule and its retries.
 type policyFlags struct {
-	startDeadline, totalDeadline, catchUpAge, startWithin, finishWithin time.Duration
-	catchUp, overlap, onDeadLetter                                      string
-	catchUpCount, maxRunning, priority                                  int32
+	startDeadline, totalDeadline, catchUpAge, startWithin, finishWithin, retention time.Duration
+	catchUp, overlap, onDeadLetter                                                 string
+	catchUpCount, maxRunning, priority                                             int32
 }
 
 func (f *policyFlags) register(flags *pflag.FlagSet) {
@@ -29,6 +29,7 @@ func (f *policyFlags) register(flags *pflag.FlagSet) {
 	flags.Int32Var(&f.priority, "priority", 0, "which slots of a handler go first, -10 to 10")
 	flags.DurationVar(&f.startWithin, "start-within", 0, "objective: started so long after the fire time")
 	flags.DurationVar(&f.finishWithin, "finish-within", 0, "objective: ended so long after the fire time")
+	flags.DurationVar(&f.retention, "retention", 0, "keep the job's slots so long after they ended (default: as long as all others)")
 	flags.StringVar(&f.onDeadLetter, "on-dead-letter", "", "the handler that is run for a slot that became a dead letter")
 }
 
@@ -49,7 +50,7 @@ func (f *policyFlags) apply(cmd *cobra.Command, j *carillonv1.Job) (err error) {
 		return durationpb.New(d)
 	}
 	j.StartDeadline, j.TotalDeadline = set("start-deadline", f.startDeadline), set("total-deadline", f.totalDeadline)
-	j.Priority, j.OnDeadLetter = f.priority, f.onDeadLetter
+	j.Priority, j.OnDeadLetter, j.Retention = f.priority, f.onDeadLetter, set("retention", f.retention)
 	catchUp := &carillonv1.CatchUpPolicy{MaxAge: set("catch-up-max-age", f.catchUpAge), MaxCount: f.catchUpCount}
 	if catchUp.Mode, err = parseMode[carillonv1.CatchUpMode]("--catch-up", f.catchUp); err != nil {
 		return err
@@ -128,6 +129,7 @@ func policyRows(j *carillonv1.Job) (rows [][]string) {
 	line("priority", j.GetPriority() != 0, "%d", j.GetPriority())
 	line("start within", j.GetObjectives().GetStartWithin() != nil, "%s", j.GetObjectives().GetStartWithin().AsDuration())
 	line("finish within", j.GetObjectives().GetFinishWithin() != nil, "%s", j.GetObjectives().GetFinishWithin().AsDuration())
+	line("retention", j.GetRetention() != nil, "%s", j.GetRetention().AsDuration())
 	line("on dead letter", j.GetOnDeadLetter() != "", "%s", j.GetOnDeadLetter())
 	return rows
 }

@@ -44,6 +44,7 @@ func Job(v *Violations, prefix string, m *carillonv1.Job) job.Job {
 func policiesSpec(v *Violations, prefix string, m *carillonv1.Job, p *job.Policies) {
 	durationSpec(v, prefix+"start_deadline", m.GetStartDeadline(), time.Millisecond, &p.StartDeadline)
 	durationSpec(v, prefix+"total_deadline", m.GetTotalDeadline(), time.Millisecond, &p.TotalDeadline)
+	retentionSpec(v, prefix+"retention", m.GetRetention(), &p.Retention)
 	durationSpec(v, prefix+"objectives.start_within", m.GetObjectives().GetStartWithin(), time.Millisecond, &p.StartWithin)
 	durationSpec(v, prefix+"objectives.finish_within", m.GetObjectives().GetFinishWithin(), time.Millisecond, &p.FinishWithin)
 	p.Overlap.MaxRunning, p.Priority = m.GetOverlap().GetMaxRunning(), m.GetPriority()
@@ -120,6 +121,19 @@ func durationSpec(v *Violations, field string, d *durationpb.Duration, least tim
 		*into = value.Truncate(time.Microsecond)
 	}
 	return v.Check(field, err)
+}
+
+// maxRetention is how long slots are kept at most.
+const maxRetention = 10 * 365 * 24 * time.Hour
+
+func retentionSpec(v *Violations, field string, d *durationpb.Duration, into *time.Duration) {
+	switch value := d.AsDuration(); {
+	case d == nil:
+	case d.CheckValid() != nil || value < time.Hour || value > maxRetention:
+		v.Add(field, ReasonInvalidField, fmt.Sprintf("must be 1 hour to %d days", maxRetention/(24*time.Hour)))
+	default:
+		*into = value.Truncate(time.Second)
+	}
 }
 
 // Between reports a number that lies outside of its range, or is none.

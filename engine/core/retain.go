@@ -240,9 +240,9 @@ func (s *Shard) outlived(slot store.PruneSlot) bool {
 	}
 	switch {
 	case slot.State.Final():
-		return slot.FinishedAt < s.now.Add(-s.cfg.Retention)
+		return slot.FinishedAt < s.now.Add(-max(s.cfg.Retention, slot.Retention))
 	case slot.State == job.Dead:
-		return slot.FinishedAt < s.now.Add(-s.cfg.DeadRetention)
+		return slot.FinishedAt < s.now.Add(-max(s.cfg.DeadRetention, slot.Retention))
 	}
 	return false
 }

@@ -330,3 +330,29 @@ func TestAWaitingWalkDoesNotSpin(t *testing.T) {
 		t.Errorf("it wants to be woken at %s, now is %s", wake, r.now)
 	}
 }
+
+// A job may keep its slots for longer than all others are kept, in every kind of schedule, and
+// stays as long as they do.
+func TestARetentionOfItsOwn(t *testing.T) {
+	for kind, s := range kinds() {
+		r := newRig(t)
+		r.join("w", 10)
+		if s.Kind.Recurring() {
+			s.MaxOccurrences = 1
+		}
+		j := r.createWith("j", s, job.Policies{Retention: 20 * day})
+		r.create(r.newJob("other", once(time.Second)))
+		r.sleep(11 * time.Second)
+		r.serve(job.OutcomeSucceeded)
+		r.days(9)
+		r.wantStates("SUCCEEDED:1 ")
+		r.days(10)
+		if got := r.of(j); len(got) != 1 {
+			t.Errorf("%s: after 19 days %q", kind, got)
+		}
+		r.days(3)
+		if got := r.of(j); len(got) != 0 {
+			t.Errorf("%s: after 22 days %q", kind, got)
+		}
+	}
+}

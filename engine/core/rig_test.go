@@ -544,7 +544,7 @@ func (m *model) spent(r Read) bool {
 func (m *model) oldSlots(r Read) (slots []store.PruneSlot) {
 	for key, s := range m.slots {
 		if r.After.Less(key) && key.FireTime < r.Until {
-			slots = append(slots, store.PruneSlot{SlotPrune: store.SlotPrune{Key: key, State: s.State, Attempt: s.Attempt}, FinishedAt: s.FinishedAt})
+			slots = append(slots, store.PruneSlot{SlotPrune: store.SlotPrune{Key: key, State: s.State, Attempt: s.Attempt}, FinishedAt: s.FinishedAt, Retention: m.jobs[key.UID].Policies.Retention})
 		}
 	}
 	slices.SortFunc(slots, func(a, b store.PruneSlot) int { return compareKeys(a.Key, b.Key) })

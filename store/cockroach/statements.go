@@ -183,7 +183,8 @@ const (
 		JOIN LATERAL (SELECT j.* FROM jobs j WHERE j.shard = i.shard AND j.uid = i.uid LIMIT 1) j ON true WHERE i.shard = $1 LIMIT $2`
 	inboxShards    = `SELECT s.shard FROM shards s WHERE (SELECT count(*) FROM (SELECT 1 FROM inbox i WHERE i.shard = s.shard LIMIT 1) one) > 0 ORDER BY s.shard`
 	selectSlotOf   = `SELECT ` + storekit.SlotColumns + `, ` + storekit.JobColumns + slotJoin + `WHERE s.shard = $1 AND s.fire_time = $2 AND s.uid = $3`
-	selectOldSlots = `SELECT s.fire_time, s.uid, s.state, s.attempt, s.finished_at FROM slots s
+	selectOldSlots = `SELECT s.fire_time, s.uid, s.state, s.attempt, s.finished_at,
+		coalesce((SELECT j.policies FROM jobs j WHERE j.shard = s.shard AND j.uid = s.uid), '{}') FROM slots s
 		WHERE s.shard = $1 AND (s.fire_time, s.uid) > ($2, $3) AND s.fire_time < $4 ORDER BY s.fire_time, s.uid LIMIT $5`
 	selectEndedJobs = `SELECT j.uid, j.ended_at FROM jobs j
 		WHERE j.shard = $1 AND j.ended_at IS NOT NULL AND (j.ended_at, j.uid) > ($2, $3) AND j.ended_at < $4 ORDER BY j.ended_at, j.uid LIMIT $5`

@@ -274,7 +274,8 @@ const notInInbox = ` AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.sha
 // OldSlots implements store.Loader.
 func (db *DB) OldSlots(ctx context.Context, p shard.Proof, q store.PruneQuery) (slots []store.PruneSlot, err error) {
 	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, `SELECT s.fire_time, s.uid, s.state, s.attempt, s.finished_at FROM slots s
+		rows, err := tx.QueryContext(ctx, `SELECT s.fire_time, s.uid, s.state, s.attempt, s.finished_at,
+				coalesce((SELECT j.policies FROM jobs j WHERE j.shard = s.shard AND j.uid = s.uid), '{}') FROM slots s
 			WHERE s.shard = ? AND (s.fire_time, s.uid) > (?, ?) AND s.fire_time < ? ORDER BY s.fire_time, s.uid LIMIT ?`,
 			int64(p.Shard), int64(q.After.FireTime), q.After.UID[:], int64(q.Until), q.Limit)
 		slots, err = collect(rows, err, storekit.ScanPruneSlot)

@@ -1,6 +1,7 @@
 package storekit
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -165,12 +166,20 @@ func NonNil(b []byte) []byte {
 
 func scanUID(into *job.UID, b []byte) { copy(into[:], b) }
 
-// ScanPruneSlot reads fire_time, uid, state, attempt and finished_at of a slot.
+// ScanPruneSlot reads fire_time, uid, state, attempt and finished_at of a slot, and the
+// policies of its job. A job whose policies can't be read keeps its slots: it was set aside.
 func ScanPruneSlot(row Scanner) (p store.PruneSlot, err error) {
 	var uid []byte
-	err = row.Scan(&p.Key.FireTime, &uid, &p.State, &p.Attempt, &p.FinishedAt)
+	var text string
+	if err := row.Scan(&p.Key.FireTime, &uid, &p.State, &p.Attempt, &p.FinishedAt, &text); err != nil {
+		return p, err
+	}
 	scanUID(&p.Key.UID, uid)
-	return p, err
+	own, err := policies.decode(text)
+	if p.Retention = own.Retention; err != nil {
+		p.Retention = math.MaxInt64
+	}
+	return p, nil
 }
 
 // ScanDoneJob reads the uid of a job, an instant, and how many of its slots keep it

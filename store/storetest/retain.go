@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,6 +16,7 @@ import (
 var retentionTests = map[string]func(*testing.T, *world){
 	"old slots are read in order, page by page": func(t *testing.T, w *world) {
 		a, b := w.recurring(1, "a"), w.recurring(1, "b")
+		b.Policies.Retention = time.Hour
 		w.create(a, b)
 		done, dead := finished(claimed(w.slot(&a, w.at), 1), job.Succeeded), finished(claimed(w.slot(&b, w.at), 1), job.Dead)
 		open, young := w.slot(&a, w.at+1), w.slot(&a, w.at+2)
@@ -23,6 +25,7 @@ var retentionTests = map[string]func(*testing.T, *world){
 		for _, s := range []job.Slot{done, dead, open} {
 			want = append(want, store.PruneSlot{SlotPrune: store.SlotPrune{Key: s.Key, State: s.State, Attempt: s.Attempt}, FinishedAt: s.FinishedAt})
 		}
+		want[1].Retention = time.Hour
 		for q := (store.PruneQuery{Until: w.at + 2, Limit: 2}); ; {
 			page, err := w.OldSlots(w.ctx, w.owned[1].Proof, q)
 			w.ok(err)

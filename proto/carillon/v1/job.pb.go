@@ -258,6 +258,9 @@ type Job struct {
 	// first once it has waited 30 s longer, so that none waits for ever. What is made up for
 	// comes after live work whatever its priority. Default 0.
 	Priority int32 `protobuf:"varint,24,opt,name=priority,proto3" json:"priority,omitempty"`
+	// How long the slots of the job are kept after they have ended: up to 10 years, and
+	// longer than the cluster keeps all others. Default: as long as all others.
+	Retention *durationpb.Duration `protobuf:"bytes,25,opt,name=retention,proto3" json:"retention,omitempty"`
 	// What is noticed, as an event and in metrics, when a slot misses it.
 	Objectives *Objectives `protobuf:"bytes,26,opt,name=objectives,proto3" json:"objectives,omitempty"`
 	// The handler that is run for each slot that becomes a dead letter: as an immediate job
@@ -439,6 +442,13 @@ func (x *Job) GetPriority() int32 {
 		return x.Priority
 	}
 	return 0
+}
+
+func (x *Job) GetRetention() *durationpb.Duration {
+	if x != nil {
+		return x.Retention
+	}
+	return nil
 }
 
 func (x *Job) GetObjectives() *Objectives {
@@ -1867,7 +1877,8 @@ var File_carillon_v1_job_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x15carillon/v1/job.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1acarillon/v1/schedule.proto\x1a\x16carillon/v1/slot.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xdf\t\n" +
+	"\x15carillon/v1/job.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1acarillon/v1/schedule.proto\x1a\x16carillon/v1/slot.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\x98\n" +
+	"\n" +
 	"\x03Job\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x03R\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x1d\n" +
@@ -1891,6 +1902,7 @@ const file_carillon_v1_job_proto_rawDesc = "" +
 	"\bcatch_up\x18\x16 \x01(\v2\x1a.carillon.v1.CatchUpPolicyR\acatchUp\x124\n" +
 	"\aoverlap\x18\x17 \x01(\v2\x1a.carillon.v1.OverlapPolicyR\aoverlap\x12\x1a\n" +
 	"\bpriority\x18\x18 \x01(\x05R\bpriority\x127\n" +
+	"\tretention\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\tretention\x127\n" +
 	"\n" +
 	"objectives\x18\x1a \x01(\v2\x17.carillon.v1.ObjectivesR\n" +
 	"objectives\x12$\n" +
@@ -2078,57 +2090,58 @@ var file_carillon_v1_job_proto_depIdxs = []int32{
 	31, // 10: carillon.v1.Job.total_deadline:type_name -> google.protobuf.Duration
 	4,  // 11: carillon.v1.Job.catch_up:type_name -> carillon.v1.CatchUpPolicy
 	5,  // 12: carillon.v1.Job.overlap:type_name -> carillon.v1.OverlapPolicy
-	6,  // 13: carillon.v1.Job.objectives:type_name -> carillon.v1.Objectives
-	27, // 14: carillon.v1.Job.labels:type_name -> carillon.v1.Job.LabelsEntry
-	0,  // 15: carillon.v1.CatchUpPolicy.mode:type_name -> carillon.v1.CatchUpMode
-	31, // 16: carillon.v1.CatchUpPolicy.max_age:type_name -> google.protobuf.Duration
-	1,  // 17: carillon.v1.OverlapPolicy.mode:type_name -> carillon.v1.OverlapMode
-	31, // 18: carillon.v1.Objectives.start_within:type_name -> google.protobuf.Duration
-	31, // 19: carillon.v1.Objectives.finish_within:type_name -> google.protobuf.Duration
-	3,  // 20: carillon.v1.CreateJobRequest.job:type_name -> carillon.v1.Job
-	3,  // 21: carillon.v1.CreateJobResponse.job:type_name -> carillon.v1.Job
-	7,  // 22: carillon.v1.BatchCreateJobsRequest.requests:type_name -> carillon.v1.CreateJobRequest
-	3,  // 23: carillon.v1.BatchCreateJobsResponse.jobs:type_name -> carillon.v1.Job
-	7,  // 24: carillon.v1.StreamCreateJobsRequest.create:type_name -> carillon.v1.CreateJobRequest
-	3,  // 25: carillon.v1.StreamCreateJobsResponse.job:type_name -> carillon.v1.Job
-	33, // 26: carillon.v1.StreamCreateJobsResponse.error:type_name -> google.rpc.Status
-	3,  // 27: carillon.v1.GetJobResponse.job:type_name -> carillon.v1.Job
-	3,  // 28: carillon.v1.ListJobsResponse.jobs:type_name -> carillon.v1.Job
-	3,  // 29: carillon.v1.DeleteJobResponse.job:type_name -> carillon.v1.Job
-	34, // 30: carillon.v1.RunJobResponse.slot:type_name -> carillon.v1.Slot
-	29, // 31: carillon.v1.PreviewScheduleRequest.schedule:type_name -> carillon.v1.Schedule
-	32, // 32: carillon.v1.PreviewScheduleRequest.from:type_name -> google.protobuf.Timestamp
-	32, // 33: carillon.v1.PreviewScheduleRequest.until:type_name -> google.protobuf.Timestamp
-	32, // 34: carillon.v1.PreviewScheduleResponse.fire_times:type_name -> google.protobuf.Timestamp
-	23, // 35: carillon.v1.PreviewScheduleResponse.skipped:type_name -> carillon.v1.SkippedOccurrence
-	32, // 36: carillon.v1.SkippedOccurrence.fire_time:type_name -> google.protobuf.Timestamp
-	21, // 37: carillon.v1.BatchPreviewSchedulesRequest.requests:type_name -> carillon.v1.PreviewScheduleRequest
-	26, // 38: carillon.v1.BatchPreviewSchedulesResponse.previews:type_name -> carillon.v1.SchedulePreview
-	22, // 39: carillon.v1.SchedulePreview.preview:type_name -> carillon.v1.PreviewScheduleResponse
-	33, // 40: carillon.v1.SchedulePreview.error:type_name -> google.rpc.Status
-	7,  // 41: carillon.v1.JobService.CreateJob:input_type -> carillon.v1.CreateJobRequest
-	9,  // 42: carillon.v1.JobService.BatchCreateJobs:input_type -> carillon.v1.BatchCreateJobsRequest
-	11, // 43: carillon.v1.JobService.StreamCreateJobs:input_type -> carillon.v1.StreamCreateJobsRequest
-	13, // 44: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
-	15, // 45: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
-	17, // 46: carillon.v1.JobService.DeleteJob:input_type -> carillon.v1.DeleteJobRequest
-	19, // 47: carillon.v1.JobService.RunJob:input_type -> carillon.v1.RunJobRequest
-	21, // 48: carillon.v1.JobService.PreviewSchedule:input_type -> carillon.v1.PreviewScheduleRequest
-	24, // 49: carillon.v1.JobService.BatchPreviewSchedules:input_type -> carillon.v1.BatchPreviewSchedulesRequest
-	8,  // 50: carillon.v1.JobService.CreateJob:output_type -> carillon.v1.CreateJobResponse
-	10, // 51: carillon.v1.JobService.BatchCreateJobs:output_type -> carillon.v1.BatchCreateJobsResponse
-	12, // 52: carillon.v1.JobService.StreamCreateJobs:output_type -> carillon.v1.StreamCreateJobsResponse
-	14, // 53: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
-	16, // 54: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
-	18, // 55: carillon.v1.JobService.DeleteJob:output_type -> carillon.v1.DeleteJobResponse
-	20, // 56: carillon.v1.JobService.RunJob:output_type -> carillon.v1.RunJobResponse
-	22, // 57: carillon.v1.JobService.PreviewSchedule:output_type -> carillon.v1.PreviewScheduleResponse
-	25, // 58: carillon.v1.JobService.BatchPreviewSchedules:output_type -> carillon.v1.BatchPreviewSchedulesResponse
-	50, // [50:59] is the sub-list for method output_type
-	41, // [41:50] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	31, // 13: carillon.v1.Job.retention:type_name -> google.protobuf.Duration
+	6,  // 14: carillon.v1.Job.objectives:type_name -> carillon.v1.Objectives
+	27, // 15: carillon.v1.Job.labels:type_name -> carillon.v1.Job.LabelsEntry
+	0,  // 16: carillon.v1.CatchUpPolicy.mode:type_name -> carillon.v1.CatchUpMode
+	31, // 17: carillon.v1.CatchUpPolicy.max_age:type_name -> google.protobuf.Duration
+	1,  // 18: carillon.v1.OverlapPolicy.mode:type_name -> carillon.v1.OverlapMode
+	31, // 19: carillon.v1.Objectives.start_within:type_name -> google.protobuf.Duration
+	31, // 20: carillon.v1.Objectives.finish_within:type_name -> google.protobuf.Duration
+	3,  // 21: carillon.v1.CreateJobRequest.job:type_name -> carillon.v1.Job
+	3,  // 22: carillon.v1.CreateJobResponse.job:type_name -> carillon.v1.Job
+	7,  // 23: carillon.v1.BatchCreateJobsRequest.requests:type_name -> carillon.v1.CreateJobRequest
+	3,  // 24: carillon.v1.BatchCreateJobsResponse.jobs:type_name -> carillon.v1.Job
+	7,  // 25: carillon.v1.StreamCreateJobsRequest.create:type_name -> carillon.v1.CreateJobRequest
+	3,  // 26: carillon.v1.StreamCreateJobsResponse.job:type_name -> carillon.v1.Job
+	33, // 27: carillon.v1.StreamCreateJobsResponse.error:type_name -> google.rpc.Status
+	3,  // 28: carillon.v1.GetJobResponse.job:type_name -> carillon.v1.Job
+	3,  // 29: carillon.v1.ListJobsResponse.jobs:type_name -> carillon.v1.Job
+	3,  // 30: carillon.v1.DeleteJobResponse.job:type_name -> carillon.v1.Job
+	34, // 31: carillon.v1.RunJobResponse.slot:type_name -> carillon.v1.Slot
+	29, // 32: carillon.v1.PreviewScheduleRequest.schedule:type_name -> carillon.v1.Schedule
+	32, // 33: carillon.v1.PreviewScheduleRequest.from:type_name -> google.protobuf.Timestamp
+	32, // 34: carillon.v1.PreviewScheduleRequest.until:type_name -> google.protobuf.Timestamp
+	32, // 35: carillon.v1.PreviewScheduleResponse.fire_times:type_name -> google.protobuf.Timestamp
+	23, // 36: carillon.v1.PreviewScheduleResponse.skipped:type_name -> carillon.v1.SkippedOccurrence
+	32, // 37: carillon.v1.SkippedOccurrence.fire_time:type_name -> google.protobuf.Timestamp
+	21, // 38: carillon.v1.BatchPreviewSchedulesRequest.requests:type_name -> carillon.v1.PreviewScheduleRequest
+	26, // 39: carillon.v1.BatchPreviewSchedulesResponse.previews:type_name -> carillon.v1.SchedulePreview
+	22, // 40: carillon.v1.SchedulePreview.preview:type_name -> carillon.v1.PreviewScheduleResponse
+	33, // 41: carillon.v1.SchedulePreview.error:type_name -> google.rpc.Status
+	7,  // 42: carillon.v1.JobService.CreateJob:input_type -> carillon.v1.CreateJobRequest
+	9,  // 43: carillon.v1.JobService.BatchCreateJobs:input_type -> carillon.v1.BatchCreateJobsRequest
+	11, // 44: carillon.v1.JobService.StreamCreateJobs:input_type -> carillon.v1.StreamCreateJobsRequest
+	13, // 45: carillon.v1.JobService.GetJob:input_type -> carillon.v1.GetJobRequest
+	15, // 46: carillon.v1.JobService.ListJobs:input_type -> carillon.v1.ListJobsRequest
+	17, // 47: carillon.v1.JobService.DeleteJob:input_type -> carillon.v1.DeleteJobRequest
+	19, // 48: carillon.v1.JobService.RunJob:input_type -> carillon.v1.RunJobRequest
+	21, // 49: carillon.v1.JobService.PreviewSchedule:input_type -> carillon.v1.PreviewScheduleRequest
+	24, // 50: carillon.v1.JobService.BatchPreviewSchedules:input_type -> carillon.v1.BatchPreviewSchedulesRequest
+	8,  // 51: carillon.v1.JobService.CreateJob:output_type -> carillon.v1.CreateJobResponse
+	10, // 52: carillon.v1.JobService.BatchCreateJobs:output_type -> carillon.v1.BatchCreateJobsResponse
+	12, // 53: carillon.v1.JobService.StreamCreateJobs:output_type -> carillon.v1.StreamCreateJobsResponse
+	14, // 54: carillon.v1.JobService.GetJob:output_type -> carillon.v1.GetJobResponse
+	16, // 55: carillon.v1.JobService.ListJobs:output_type -> carillon.v1.ListJobsResponse
+	18, // 56: carillon.v1.JobService.DeleteJob:output_type -> carillon.v1.DeleteJobResponse
+	20, // 57: carillon.v1.JobService.RunJob:output_type -> carillon.v1.RunJobResponse
+	22, // 58: carillon.v1.JobService.PreviewSchedule:output_type -> carillon.v1.PreviewScheduleResponse
+	25, // 59: carillon.v1.JobService.BatchPreviewSchedules:output_type -> carillon.v1.BatchPreviewSchedulesResponse
+	51, // [51:60] is the sub-list for method output_type
+	42, // [42:51] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_job_proto_init() }
