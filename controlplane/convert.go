@@ -159,7 +159,7 @@ func slotMessage(s *store.SlotOf, live *core.SlotInfo) *carillonv1.Slot {
 		CreateTime: timestamp(row.CreatedAt), ClaimTime: timestamp(row.ClaimedAt), StartTime: timestamp(row.StartedAt),
 		FinishTime: timestamp(row.FinishedAt), NotBefore: timestamp(row.NotBefore), Deadline: timestamp(row.Deadline),
 		Outcome: carillonv1.AttemptOutcome(row.Outcome), ErrorCode: row.ErrorCode, ErrorMessage: row.ErrorText,
-		Result: document(row.Result), Epoch: int64(row.Epoch), RequestTime: timestamp(row.RequestedAt),
+		Result: document(row.Result), Epoch: int64(row.Epoch), RequestTime: timestamp(row.RequestedAt), Params: document(row.Params),
 	}
 	if at := s.Job.Policies.ExpiresAt(row); at < job.MaxInstant {
 		m.ExpireTime = timestamp(at)

@@ -425,6 +425,10 @@ func (s deadLetterService) RedriveDeadLetters(req *carillonv1.RedriveDeadLetters
 	if err := v.err(); err != nil {
 		return err
 	}
+	params, err := otherParams("params", req.GetParams())
+	if err != nil {
+		return err
+	}
 	ns, filter, err := s.deadFilter(ctx, req.GetParent(), req.GetFilter())
 	if err != nil {
 		return err
@@ -438,8 +442,9 @@ func (s deadLetterService) RedriveDeadLetters(req *carillonv1.RedriveDeadLetters
 	if reason == "" {
 		reason = "redriven by a user, with others"
 	}
+	redrive := s.redrive(params)
 	b := s.bulkBy(ns, rate, brake, func(ctx context.Context, found store.SlotOf) error {
-		_, err := s.node.Redrive(ctx, found, reason)
+		_, err := redrive(ctx, found, reason)
 		return err
 	})
 	tell := func(state carillonv1.BulkState) error {

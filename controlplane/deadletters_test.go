@@ -41,8 +41,14 @@ func TestDeadLettersAreSettled(t *testing.T) {
 	}
 	repaired.Store(true)
 	again, never := s.newest(ns+"/jobs/again"), s.newest(ns+"/jobs/never")
-	redriven, err := s.slots.RedriveSlot(t.Context(), &carillonv1.RedriveSlotRequest{Name: again.GetName(), Reason: "ann: repaired"})
+	if _, err := s.slots.RedriveSlot(t.Context(), &carillonv1.RedriveSlotRequest{Name: again.GetName(), Params: &carillonv1.Json{Text: "{"}}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "params") {
+		t.Errorf("parameters that are no JSON: %v", err)
+	}
+	redriven, err := s.slots.RedriveSlot(t.Context(), &carillonv1.RedriveSlotRequest{Name: again.GetName(), Reason: "ann: repaired", Params: &carillonv1.Json{Text: `{"a":1}`}})
 	must(t, err)
+	if redriven.GetSlot().GetParams().GetText() != `{"a":1}` {
+		t.Errorf("redriven with other parameters: %v", redriven)
+	}
 	if redriven.GetSlot().GetFailures() != 0 {
 		t.Errorf("redriven: %v", redriven)
 	}

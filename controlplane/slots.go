@@ -291,11 +291,34 @@ func (s slotService) CancelSlot(ctx context.Context, req *carillonv1.CancelSlotR
 // RedriveSlot implements SlotService.
 func (s slotService) RedriveSlot(ctx context.Context, req *carillonv1.RedriveSlotRequest) (*carillonv1.RedriveSlotResponse, error) {
 	reason := cmp.Or(req.GetReason(), "redriven by a user")
-	slot, err := s.onDead(ctx, "redrive slot", req.GetName(), reason, s.node.Redrive, job.Ready, job.Running)
+	params, err := otherParams("params", req.GetParams())
+	if err != nil {
+		return nil, err
+	}
+	slot, err := s.onDead(ctx, "redrive slot", req.GetName(), reason, s.redrive(params), job.Ready, job.Running)
 	if err != nil {
 		return nil, err
 	}
 	return &carillonv1.RedriveSlotResponse{Slot: slot}, nil
+}
+
+// redrive returns what redrives a slot with parameters, or with those that it has.
+func (s *Server) redrive(params []byte) func(context.Context, store.SlotOf, string) (*job.Slot, error) {
+	return func(ctx context.Context, found store.SlotOf, reason string) (*job.Slot, error) {
+		return s.node.Redrive(ctx, found, params, reason)
+	}
+}
+
+// otherParams reads the parameters of a redrive.
+func otherParams(field string, m *carillonv1.Json) ([]byte, error) {
+	text := m.GetText()
+	if text == "" {
+		return nil, nil
+	}
+	if err := job.CheckDocument([]byte(text)); err != nil {
+		return nil, invalid(field, reasonInvalidField, err.Error())
+	}
+	return []byte(text), nil
 }
 
 // DiscardSlot implements SlotService.

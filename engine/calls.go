@@ -122,10 +122,11 @@ func (n *Node) Cancel(ctx context.Context, found store.SlotOf, reason string) (*
 	return r.Slot, err
 }
 
-// Redrive lets a dead slot be tried again and returns it as it is then.
-func (n *Node) Redrive(ctx context.Context, found store.SlotOf, reason string) (*job.Slot, error) {
+// Redrive lets a dead slot be tried again, with other parameters if there are some, and
+// returns it as it is then.
+func (n *Node) Redrive(ctx context.Context, found store.SlotOf, params []byte, reason string) (*job.Slot, error) {
 	r, err := n.call(ctx, found.Job.Shard, func(tag uint64) core.Event {
-		return core.RedriveSlot{Tag: tag, Found: found, Reason: reason}
+		return core.RedriveSlot{Tag: tag, Found: found, Params: params, Reason: reason}
 	})
 	return r.Slot, err
 }

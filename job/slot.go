@@ -145,6 +145,7 @@ type Slot struct {
 	Result      []byte
 	RequestedAt Instant // when a person asked for it: a redrive or a backfill; zero: nobody did
 	Breaches    Breach  // the objectives that it missed
+	Params      []byte  // one JSON document, instead of its job's; empty: its job's
 }
 
 // Same reports whether two rows record the same step of a slot: what tells, after

@@ -395,13 +395,13 @@ func TestThePasswordIsNowhere(t *testing.T) {
 	if out := run(url, "server"); !strings.Contains(out, "carillon migrate up") {
 		t.Errorf("a server on an empty database: %s", out)
 	}
-	if out := run(url, "migrate", "up"); !strings.Contains(out, "42 of 42") {
+	if out := run(url, "migrate", "up"); !strings.Contains(out, "43 of 43") {
 		t.Errorf("migrate up: %s", out)
 	}
 	if out := run(url, "migrate", "down-to", "30"); !strings.Contains(out, "--yes") {
 		t.Errorf("migrate down without a confirmation: %s", out)
 	}
-	if out := run(url, "migrate", "down-to", "41", "--yes"); !strings.Contains(out, "41 of 42") {
+	if out := run(url, "migrate", "down-to", "42", "--yes"); !strings.Contains(out, "42 of 43") {
 		t.Errorf("migrate down: %s", out)
 	}
 	file := filepath.Join(t.TempDir(), "store")

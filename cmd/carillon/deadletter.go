@@ -118,6 +118,7 @@ func printGroups(w io.Writer, groups []*carillonv1.DeadLetterGroup) error {
 
 func newDeadLetterRedrive(c *client) *cobra.Command {
 	var f deadFlags
+	var params string
 	req := &carillonv1.RedriveDeadLettersRequest{}
 	cmd := &cobra.Command{
 		Use: "redrive", Short: "Let many dead letters be tried again",
@@ -127,6 +128,9 @@ redriven stays so, and the same command again goes on with the rest.`,
 		Args:    exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if req.Filter, err = f.filter(c); err != nil {
+				return err
+			}
+			if req.Params, err = readParams(params, cmd.InOrStdin()); err != nil {
 				return err
 			}
 			req.Parent = c.parent()
@@ -143,6 +147,7 @@ redriven stays so, and the same command again goes on with the rest.`,
 	f.register(cmd.Flags())
 	cmd.Flags().Int32Var(&req.RateLimit, "rate", 0, "how many are redriven each second at most (default 100)")
 	cmd.Flags().Int32Var(&req.BrakePercent, "brake", 0, "stop if more than this percentage fails again")
+	cmd.Flags().StringVar(&params, "params", "", "other parameters for all of them: JSON, @FILE, or @- for standard input")
 	cmd.Flags().StringVar(&req.Reason, "reason", "", "who and why, for the record")
 	cmd.Flags().BoolVar(&req.ValidateOnly, "dry-run", false, "show how many there are, and of which causes, but redrive none")
 	return cmd

@@ -153,10 +153,18 @@ func newSlotCancel(c *client) *cobra.Command {
 }
 
 func newSlotRedrive(c *client) *cobra.Command {
-	return onSlot(c, "redrive JOB/TIME", "Let a dead slot be tried again", func(ctx context.Context, s carillonv1.SlotServiceClient, name, reason string) (*carillonv1.Slot, error) {
-		resp, err := s.RedriveSlot(ctx, &carillonv1.RedriveSlotRequest{Name: name, Reason: reason})
+	var params string
+	var cmd *cobra.Command
+	cmd = onSlot(c, "redrive JOB/TIME", "Let a dead slot be tried again", func(ctx context.Context, s carillonv1.SlotServiceClient, name, reason string) (*carillonv1.Slot, error) {
+		others, err := readParams(params, cmd.InOrStdin())
+		if err != nil {
+			return nil, err
+		}
+		resp, err := s.RedriveSlot(ctx, &carillonv1.RedriveSlotRequest{Name: name, Reason: reason, Params: others})
 		return resp.GetSlot(), err
 	})
+	cmd.Flags().StringVar(&params, "params", "", "other parameters: JSON, @FILE, or @- for standard input")
+	return cmd
 }
 
 func newSlotDiscard(c *client) *cobra.Command {

@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -14,11 +15,12 @@ var ErrNotDead = errors.New("the slot is no dead letter")
 // ErrJobEnded says that a job that has ended isn't run again.
 var ErrJobEnded = errors.New("the job fires no more")
 
-// RedriveSlot lets a dead slot be tried again, with a new retry budget. Found is the
-// database's row. It is answered by a Reply with Slot, as it is after that.
+// RedriveSlot lets a dead slot be tried again, with a new retry budget, and with other
+// parameters if there are some. Found is the database's row. It is answered by a Reply with Slot, as it is after that.
 type RedriveSlot struct {
 	Tag    uint64
 	Found  store.SlotOf
+	Params []byte // one JSON document; empty: those that it has
 	Reason string
 }
 
@@ -29,12 +31,20 @@ func (e RedriveSlot) apply(s *Shard) {
 		s.outbox = append(s.outbox, Reply{Tag: e.Tag, Err: err})
 		return
 	}
-	s.note(store.EventSlotRedriven, slot.row.Key.UID, slot.row.Key.FireTime, e.Reason)
+	why := e.Reason
+	if len(e.Params) > 0 {
+		slot.row.Params = e.Params
+		why += fmt.Sprintf(" (with other parameters: %s)", job.CleanText(e.Params, maxNotedParams))
+	}
+	s.note(store.EventSlotRedriven, slot.row.Key.UID, slot.row.Key.FireTime, why)
 	slot.row.Failures = 0
 	slot.row.RequestedAt = max(s.now, slot.row.CreatedAt+1)
 	s.retry(slot, s.now)
 	s.answerWith(slot, e.Tag)
 }
+
+// maxNotedParams bounds the parameters that an event shows.
+const maxNotedParams = 1024
 
 // DiscardSlot gives a dead slot up. Found is the database's row. It is answered by a Reply
 // with Slot, as it is after that.

@@ -54,6 +54,30 @@ func TestRedrive(t *testing.T) {
 	r.wantStates("SUCCEEDED:1 ")
 }
 
+// A slot may be redriven with other parameters: its worker gets them, also on the next attempt
+// and from the next owner, and an event tells.
+func TestRedriveWithOtherParameters(t *testing.T) {
+	r := newRig(t)
+	w := r.join("w", 10)
+	found := r.deadOne("j")
+	r.step(RedriveSlot{Tag: 5, Found: found, Params: []byte(`{"fixed":true}`), Reason: "ann: a typo"})
+	a := r.assigned()[0]
+	if a.Work.Params != `{"fixed":true}` {
+		t.Errorf("the worker got %s", a.Work.Params)
+	}
+	if n, text := r.told(store.EventSlotRedriven); n != 1 || !strings.Contains(text, `ann: a typo (with other parameters: {"fixed":true})`) {
+		t.Errorf("told %d times: %s", n, text)
+	}
+	r.step(Result{Worker: a.Worker, Token: a.Token, Outcome: job.OutcomeFailed})
+	r.s.Abandon()
+	r.restart()
+	r.workers.Join(w, []string{"h"}, 10, 10, r.now.Add(r.cfg.Lease))
+	r.sleep(2 * time.Second)
+	if a := r.assigned()[0]; a.Work.Params != `{"fixed":true}` {
+		t.Errorf("the next attempt got %s", a.Work.Params)
+	}
+}
+
 // Nobody serves the handler: the slot waits as every other one does.
 func TestRedriveWithoutAWorker(t *testing.T) {
 	r := newRig(t)

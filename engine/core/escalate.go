@@ -74,6 +74,9 @@ func describeDead(row *job.Slot, j *jobState) []byte {
 	d := DeadSlot{Slot: name.SlotName(row.Key.FireTime), Job: name.ResourceName(), JobUID: j.uid.String(), FireTime: row.Key.FireTime.String(),
 		Handler: j.spec.handler, Attempt: row.Attempt, Failures: row.Failures, Outcome: row.Outcome.String(),
 		ErrorCode: row.ErrorCode, ErrorMessage: row.ErrorText, Params: json.RawMessage(j.params)}
+	if len(row.Params) > 0 {
+		d.Params = row.Params
+	}
 	for range 2 {
 		text, err := json.Marshal(d)
 		if err == nil && job.CheckDocument(text) == nil {

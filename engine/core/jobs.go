@@ -66,6 +66,15 @@ func (j *jobState) work(timeout time.Duration) Work {
 		Timeout: max(timeout, time.Millisecond), MaxAttempts: j.spec.retry.MaxAttempts}
 }
 
+// work returns what a worker must know of s, for an attempt that may run so long.
+func (s *slotState) work(timeout time.Duration) Work {
+	w := s.job.work(timeout)
+	if len(s.row.Params) > 0 {
+		w.Params = string(s.row.Params)
+	}
+	return w
+}
+
 // newState returns the state of a job that isn't in memory. It fails for a schedule
 // that can't be read.
 func newState(j *job.Job) (state *jobState, err error) {

@@ -74,7 +74,7 @@ func (s *Shard) claim(slot *slotState) bool {
 	slot.unsent, slot.attested = true, true
 	s.startRunning(slot, worker.Key)
 	slot.messages = append(slot.messages, Assign{
-		Worker: worker.Key, Token: s.token(slot), Work: slot.job.work(row.Deadline.Sub(s.now)), Trigger: row.Trigger, Failures: row.Failures,
+		Worker: worker.Key, Token: s.token(slot), Work: slot.work(row.Deadline.Sub(s.now)), Trigger: row.Trigger, Failures: row.Failures,
 	})
 	s.markDirty(slot)
 	return true

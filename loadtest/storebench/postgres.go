@@ -74,7 +74,7 @@ func (p *postgres) variants() []variant {
 
 // fillTable makes finished slots in the order of their fire times, as they come to be.
 const fillTable = `INSERT INTO slots
-	SELECT j.shard, s.at, j.uid, $3, $4, 1, 0, 1, 'worker-1', '0123456789abcdef', s.at, s.at, s.at + 3000, s.at + 5000, 0, s.at + 600000000, $5, '', '', '', 0, 0
+	SELECT j.shard, s.at, j.uid, $3, $4, 1, 0, 1, 'worker-1', '0123456789abcdef', s.at, s.at, s.at + 3000, s.at + 5000, 0, s.at + 600000000, $5, '', '', '', 0, 0, ''
 	FROM (SELECT n, $6::INT8 + n * 1000000 AS at FROM generate_series($1::INT8, $2::INT8) AS n) s
 	JOIN bench_jobs j ON j.n >= s.n % $7::INT8 * $8::INT8 AND j.n < (s.n % $7::INT8 + 1) * $8::INT8`
 

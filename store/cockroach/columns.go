@@ -161,6 +161,7 @@ func slotArrays(rows []slotIn) []any {
 		gather(rows, func(r *slotIn) []byte { return storekit.NonNil(r.Result) }),
 		gather(rows, func(r *slotIn) int64 { return int64(r.RequestedAt) }),
 		gather(rows, func(r *slotIn) int16 { return int16(r.Breaches) }),
+		gather(rows, func(r *slotIn) []byte { return storekit.NonNil(r.Params) }),
 	}
 }
 

@@ -24,11 +24,11 @@ const (
 	insertRequest = `INSERT INTO requests (shard, namespace, request_id, hash, fire_time, uid) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 
 	insertSlot = `INSERT INTO slots (shard, fire_time, uid, trigger, state, attempt, failures, epoch, worker, incarnation,
-		created_at, claimed_at, started_at, finished_at, not_before, deadline, outcome, error_code, error_text, result, requested_at, breaches)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+		created_at, claimed_at, started_at, finished_at, not_before, deadline, outcome, error_code, error_text, result, requested_at, breaches, params)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	updateSlot = `UPDATE slots SET trigger = ?, state = ?, attempt = ?, failures = ?, epoch = ?, worker = ?, incarnation = ?,
 		created_at = ?, claimed_at = ?, started_at = ?, finished_at = ?, not_before = ?, deadline = ?, outcome = ?, error_code = ?, error_text = ?, result = ?,
-		requested_at = ?, breaches = ?
+		requested_at = ?, breaches = ?, params = ?
 		WHERE shard = ? AND fire_time = ? AND uid = ? AND state = ? AND attempt = ?`
 
 	insertAttempt = `INSERT INTO attempts (shard, fire_time, uid, attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late)

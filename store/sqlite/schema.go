@@ -40,6 +40,7 @@ var upgrades = [][]string{{
 	`ALTER TABLE jobs ADD COLUMN policies TEXT NOT NULL DEFAULT '{}'`,
 	`ALTER TABLE slots ADD COLUMN requested_at INTEGER NOT NULL DEFAULT 0`,
 	`ALTER TABLE slots ADD COLUMN breaches INTEGER NOT NULL DEFAULT 0`,
+	`ALTER TABLE slots ADD COLUMN params BLOB NOT NULL DEFAULT X''`,
 	`ALTER TABLE backlog ADD COLUMN check_at INTEGER`,
 	`CREATE INDEX backlog_by_check ON backlog (shard, check_at) WHERE check_at IS NOT NULL`,
 	`CREATE TABLE skips (

@@ -15,7 +15,7 @@ const JobColumns = `j.shard, j.uid, j.namespace, j.name, j.handler, j.params, j.
 
 // SlotColumns are the columns of a slot, of the table s, in the order of ScanSlot.
 const SlotColumns = `s.fire_time, s.uid, s.trigger, s.state, s.attempt, s.failures, s.epoch, s.worker, s.incarnation,
-	s.created_at, s.claimed_at, s.started_at, s.finished_at, s.not_before, s.deadline, s.outcome, s.error_code, s.error_text, s.result, s.requested_at, s.breaches`
+	s.created_at, s.claimed_at, s.started_at, s.finished_at, s.not_before, s.deadline, s.outcome, s.error_code, s.error_text, s.result, s.requested_at, s.breaches, s.params`
 
 // Scanner is a row that can be scanned, alone or of many.
 type Scanner interface{ Scan(dest ...any) error }
@@ -68,7 +68,7 @@ type slotRow struct {
 func (r *slotRow) targets() []any {
 	s := &r.slot
 	return []any{&s.Key.FireTime, &r.uid, &s.Trigger, &s.State, &s.Attempt, &s.Failures, &s.Epoch, &s.Worker, &s.Incarnation,
-		&s.CreatedAt, &s.ClaimedAt, &s.StartedAt, &s.FinishedAt, &s.NotBefore, &s.Deadline, &s.Outcome, &s.ErrorCode, &s.ErrorText, &s.Result, &s.RequestedAt, &s.Breaches}
+		&s.CreatedAt, &s.ClaimedAt, &s.StartedAt, &s.FinishedAt, &s.NotBefore, &s.Deadline, &s.Outcome, &s.ErrorCode, &s.ErrorText, &s.Result, &s.RequestedAt, &s.Breaches, &s.Params}
 }
 
 func (r *slotRow) value() job.Slot {
@@ -76,6 +76,9 @@ func (r *slotRow) value() job.Slot {
 	scanUID(&s.Key.UID, r.uid)
 	if len(s.Result) == 0 {
 		s.Result = nil
+	}
+	if len(s.Params) == 0 {
+		s.Params = nil
 	}
 	return s
 }

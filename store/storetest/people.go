@@ -166,7 +166,7 @@ var peopleTests = map[string]func(*testing.T, *world){
 		j.Policies = job.Policies{StartDeadline: time.Minute, Overlap: job.Overlap{Mode: job.OverlapAllow, MaxRunning: 3}, OnDeadLetter: "page"}
 		w.create(j)
 		s := finished(claimed(w.slot(&j, w.at), 7), job.Dead)
-		s.RequestedAt, s.Breaches = w.at+4, job.BreachStart|job.BreachFinish
+		s.RequestedAt, s.Breaches, s.Params = w.at+4, job.BreachStart|job.BreachFinish, []byte(`{"a":1}`)
 		waits := w.slot(&j, w.at+1)
 		want := store.Audit{
 			Shard: 1, Owner: a.Owner, Epoch: a.Epoch, Gen: a.Gen, Rev: a.Rev, Watermark: w.at, OpenFrom: w.at, RetainedFrom: w.at - 1, TakeOvers: a.TakeOvers,

@@ -606,7 +606,9 @@ type RedriveDeadLettersRequest struct {
 	// Who and why, at most 1 KiB, for the record of each slot.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Answers how many there are, and of which causes, but redrives none.
-	ValidateOnly  bool `protobuf:"varint,6,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,6,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Other parameters for all of them: one JSON document. Default: those that they have.
+	Params        *Json `protobuf:"bytes,7,opt,name=params,proto3" json:"params,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -681,6 +683,13 @@ func (x *RedriveDeadLettersRequest) GetValidateOnly() bool {
 		return x.ValidateOnly
 	}
 	return false
+}
+
+func (x *RedriveDeadLettersRequest) GetParams() *Json {
+	if x != nil {
+		return x.Params
+	}
+	return nil
 }
 
 // How far a RedriveDeadLetters is.
@@ -953,7 +962,7 @@ var File_carillon_v1_deadletter_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_deadletter_proto_rawDesc = "" +
 	"\n" +
-	"\x1ccarillon/v1/deadletter.proto\x12\vcarillon.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf7\x01\n" +
+	"\x1ccarillon/v1/deadletter.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf7\x01\n" +
 	"\x10DeadLetterFilter\x12\x18\n" +
 	"\ahandler\x18\x01 \x01(\tR\ahandler\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1d\n" +
@@ -997,7 +1006,7 @@ const file_carillon_v1_deadletter_proto_rawDesc = "" +
 	"\x17GroupDeadLettersRequest\x12\x1b\n" +
 	"\x06parent\x18\x01 \x01(\tB\x03\xe0A\x02R\x06parent\"P\n" +
 	"\x18GroupDeadLettersResponse\x124\n" +
-	"\x06groups\x18\x01 \x03(\v2\x1c.carillon.v1.DeadLetterGroupR\x06groups\"\xf0\x01\n" +
+	"\x06groups\x18\x01 \x03(\v2\x1c.carillon.v1.DeadLetterGroupR\x06groups\"\x9b\x02\n" +
 	"\x19RedriveDeadLettersRequest\x12\x1b\n" +
 	"\x06parent\x18\x01 \x01(\tB\x03\xe0A\x02R\x06parent\x125\n" +
 	"\x06filter\x18\x02 \x01(\v2\x1d.carillon.v1.DeadLetterFilterR\x06filter\x12\x1d\n" +
@@ -1005,7 +1014,8 @@ const file_carillon_v1_deadletter_proto_rawDesc = "" +
 	"rate_limit\x18\x03 \x01(\x05R\trateLimit\x12#\n" +
 	"\rbrake_percent\x18\x04 \x01(\x05R\fbrakePercent\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12#\n" +
-	"\rvalidate_only\x18\x06 \x01(\bR\fvalidateOnly\"\xe9\x02\n" +
+	"\rvalidate_only\x18\x06 \x01(\bR\fvalidateOnly\x12)\n" +
+	"\x06params\x18\a \x01(\v2\x11.carillon.v1.JsonR\x06params\"\xe9\x02\n" +
 	"\x1aRedriveDeadLettersResponse\x12\x1f\n" +
 	"\vtotal_count\x18\x01 \x01(\x03R\n" +
 	"totalCount\x12%\n" +
@@ -1068,6 +1078,7 @@ var file_carillon_v1_deadletter_proto_goTypes = []any{
 	(*DiscardDeadLettersRequest)(nil),  // 10: carillon.v1.DiscardDeadLettersRequest
 	(*DiscardDeadLettersResponse)(nil), // 11: carillon.v1.DiscardDeadLettersResponse
 	(*timestamppb.Timestamp)(nil),      // 12: google.protobuf.Timestamp
+	(*Json)(nil),                       // 13: carillon.v1.Json
 }
 var file_carillon_v1_deadletter_proto_depIdxs = []int32{
 	12, // 0: carillon.v1.DeadLetterFilter.dead_since:type_name -> google.protobuf.Timestamp
@@ -1079,24 +1090,25 @@ var file_carillon_v1_deadletter_proto_depIdxs = []int32{
 	12, // 6: carillon.v1.DeadLetterGroup.latest_time:type_name -> google.protobuf.Timestamp
 	5,  // 7: carillon.v1.GroupDeadLettersResponse.groups:type_name -> carillon.v1.DeadLetterGroup
 	1,  // 8: carillon.v1.RedriveDeadLettersRequest.filter:type_name -> carillon.v1.DeadLetterFilter
-	0,  // 9: carillon.v1.RedriveDeadLettersResponse.state:type_name -> carillon.v1.BulkState
-	5,  // 10: carillon.v1.RedriveDeadLettersResponse.groups:type_name -> carillon.v1.DeadLetterGroup
-	1,  // 11: carillon.v1.DiscardDeadLettersRequest.filter:type_name -> carillon.v1.DeadLetterFilter
-	0,  // 12: carillon.v1.DiscardDeadLettersResponse.state:type_name -> carillon.v1.BulkState
-	5,  // 13: carillon.v1.DiscardDeadLettersResponse.groups:type_name -> carillon.v1.DeadLetterGroup
-	3,  // 14: carillon.v1.DeadLetterService.ListDeadLetters:input_type -> carillon.v1.ListDeadLettersRequest
-	6,  // 15: carillon.v1.DeadLetterService.GroupDeadLetters:input_type -> carillon.v1.GroupDeadLettersRequest
-	8,  // 16: carillon.v1.DeadLetterService.RedriveDeadLetters:input_type -> carillon.v1.RedriveDeadLettersRequest
-	10, // 17: carillon.v1.DeadLetterService.DiscardDeadLetters:input_type -> carillon.v1.DiscardDeadLettersRequest
-	4,  // 18: carillon.v1.DeadLetterService.ListDeadLetters:output_type -> carillon.v1.ListDeadLettersResponse
-	7,  // 19: carillon.v1.DeadLetterService.GroupDeadLetters:output_type -> carillon.v1.GroupDeadLettersResponse
-	9,  // 20: carillon.v1.DeadLetterService.RedriveDeadLetters:output_type -> carillon.v1.RedriveDeadLettersResponse
-	11, // 21: carillon.v1.DeadLetterService.DiscardDeadLetters:output_type -> carillon.v1.DiscardDeadLettersResponse
-	18, // [18:22] is the sub-list for method output_type
-	14, // [14:18] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	13, // 9: carillon.v1.RedriveDeadLettersRequest.params:type_name -> carillon.v1.Json
+	0,  // 10: carillon.v1.RedriveDeadLettersResponse.state:type_name -> carillon.v1.BulkState
+	5,  // 11: carillon.v1.RedriveDeadLettersResponse.groups:type_name -> carillon.v1.DeadLetterGroup
+	1,  // 12: carillon.v1.DiscardDeadLettersRequest.filter:type_name -> carillon.v1.DeadLetterFilter
+	0,  // 13: carillon.v1.DiscardDeadLettersResponse.state:type_name -> carillon.v1.BulkState
+	5,  // 14: carillon.v1.DiscardDeadLettersResponse.groups:type_name -> carillon.v1.DeadLetterGroup
+	3,  // 15: carillon.v1.DeadLetterService.ListDeadLetters:input_type -> carillon.v1.ListDeadLettersRequest
+	6,  // 16: carillon.v1.DeadLetterService.GroupDeadLetters:input_type -> carillon.v1.GroupDeadLettersRequest
+	8,  // 17: carillon.v1.DeadLetterService.RedriveDeadLetters:input_type -> carillon.v1.RedriveDeadLettersRequest
+	10, // 18: carillon.v1.DeadLetterService.DiscardDeadLetters:input_type -> carillon.v1.DiscardDeadLettersRequest
+	4,  // 19: carillon.v1.DeadLetterService.ListDeadLetters:output_type -> carillon.v1.ListDeadLettersResponse
+	7,  // 20: carillon.v1.DeadLetterService.GroupDeadLetters:output_type -> carillon.v1.GroupDeadLettersResponse
+	9,  // 21: carillon.v1.DeadLetterService.RedriveDeadLetters:output_type -> carillon.v1.RedriveDeadLettersResponse
+	11, // 22: carillon.v1.DeadLetterService.DiscardDeadLetters:output_type -> carillon.v1.DiscardDeadLettersResponse
+	19, // [19:23] is the sub-list for method output_type
+	15, // [15:19] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_deadletter_proto_init() }
@@ -1104,6 +1116,7 @@ func file_carillon_v1_deadletter_proto_init() {
 	if File_carillon_v1_deadletter_proto != nil {
 		return
 	}
+	file_carillon_v1_json_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

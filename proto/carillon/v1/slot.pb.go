@@ -422,8 +422,10 @@ type Slot struct {
 	RequestTime *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=request_time,json=requestTime,proto3" json:"request_time,omitempty"`
 	// The objectives of the job that the slot missed: start_within, finish_within.
 	MissedObjectives []string `protobuf:"bytes,27,rep,name=missed_objectives,json=missedObjectives,proto3" json:"missed_objectives,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The parameters with which the slot was redriven. Not set: those of its job.
+	Params        *Json `protobuf:"bytes,28,opt,name=params,proto3" json:"params,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Slot) Reset() {
@@ -641,6 +643,13 @@ func (x *Slot) GetRequestTime() *timestamppb.Timestamp {
 func (x *Slot) GetMissedObjectives() []string {
 	if x != nil {
 		return x.MissedObjectives
+	}
+	return nil
+}
+
+func (x *Slot) GetParams() *Json {
+	if x != nil {
+		return x.Params
 	}
 	return nil
 }
@@ -1286,7 +1295,9 @@ type RedriveSlotRequest struct {
 	// The name, namespaces/{namespace}/jobs/{job or uid}/slots/{fire time}.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Who asks for it and why, for the record: at most 1,024 bytes.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Other parameters: one JSON document. Default: those that the slot has.
+	Params        *Json `protobuf:"bytes,3,opt,name=params,proto3" json:"params,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1333,6 +1344,13 @@ func (x *RedriveSlotRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *RedriveSlotRequest) GetParams() *Json {
+	if x != nil {
+		return x.Params
+	}
+	return nil
 }
 
 // The response of RedriveSlot.
@@ -1653,7 +1671,7 @@ var File_carillon_v1_slot_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\n" +
-	"\x16carillon/v1/slot.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcd\t\n" +
+	"\x16carillon/v1/slot.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\t\n" +
 	"\x04Slot\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\ajob_uid\x18\x02 \x01(\tR\x06jobUid\x127\n" +
@@ -1689,7 +1707,8 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\vexpire_time\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12=\n" +
 	"\frequest_time\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\vrequestTime\x12+\n" +
-	"\x11missed_objectives\x18\x1b \x03(\tR\x10missedObjectives\"\x9a\x03\n" +
+	"\x11missed_objectives\x18\x1b \x03(\tR\x10missedObjectives\x12)\n" +
+	"\x06params\x18\x1c \x01(\v2\x11.carillon.v1.JsonR\x06params\"\x9a\x03\n" +
 	"\aAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\tR\x06worker\x129\n" +
@@ -1735,10 +1754,11 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\";\n" +
 	"\x12CancelSlotResponse\x12%\n" +
-	"\x04slot\x18\x01 \x01(\v2\x11.carillon.v1.SlotR\x04slot\"E\n" +
+	"\x04slot\x18\x01 \x01(\v2\x11.carillon.v1.SlotR\x04slot\"p\n" +
 	"\x12RedriveSlotRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"<\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12)\n" +
+	"\x06params\x18\x03 \x01(\v2\x11.carillon.v1.JsonR\x06params\"<\n" +
 	"\x13RedriveSlotResponse\x12%\n" +
 	"\x04slot\x18\x01 \x01(\v2\x11.carillon.v1.SlotR\x04slot\"J\n" +
 	"\x12DiscardSlotRequest\x12\x17\n" +
@@ -1873,39 +1893,41 @@ var file_carillon_v1_slot_proto_depIdxs = []int32{
 	22, // 13: carillon.v1.Slot.lease_end_time:type_name -> google.protobuf.Timestamp
 	22, // 14: carillon.v1.Slot.expire_time:type_name -> google.protobuf.Timestamp
 	22, // 15: carillon.v1.Slot.request_time:type_name -> google.protobuf.Timestamp
-	22, // 16: carillon.v1.Attempt.claim_time:type_name -> google.protobuf.Timestamp
-	22, // 17: carillon.v1.Attempt.start_time:type_name -> google.protobuf.Timestamp
-	22, // 18: carillon.v1.Attempt.end_time:type_name -> google.protobuf.Timestamp
-	2,  // 19: carillon.v1.Attempt.outcome:type_name -> carillon.v1.AttemptOutcome
-	4,  // 20: carillon.v1.GetSlotResponse.slot:type_name -> carillon.v1.Slot
-	0,  // 21: carillon.v1.ListSlotsRequest.states:type_name -> carillon.v1.SlotState
-	4,  // 22: carillon.v1.ListSlotsResponse.slots:type_name -> carillon.v1.Slot
-	5,  // 23: carillon.v1.ListAttemptsResponse.attempts:type_name -> carillon.v1.Attempt
-	4,  // 24: carillon.v1.CancelSlotResponse.slot:type_name -> carillon.v1.Slot
-	4,  // 25: carillon.v1.RedriveSlotResponse.slot:type_name -> carillon.v1.Slot
-	4,  // 26: carillon.v1.DiscardSlotResponse.slot:type_name -> carillon.v1.Slot
-	4,  // 27: carillon.v1.ExplainSlotResponse.slot:type_name -> carillon.v1.Slot
-	21, // 28: carillon.v1.ExplainSlotResponse.reasons:type_name -> carillon.v1.Reason
-	3,  // 29: carillon.v1.Reason.code:type_name -> carillon.v1.ReasonCode
-	7,  // 30: carillon.v1.SlotService.GetSlot:input_type -> carillon.v1.GetSlotRequest
-	9,  // 31: carillon.v1.SlotService.ListSlots:input_type -> carillon.v1.ListSlotsRequest
-	11, // 32: carillon.v1.SlotService.ListAttempts:input_type -> carillon.v1.ListAttemptsRequest
-	13, // 33: carillon.v1.SlotService.CancelSlot:input_type -> carillon.v1.CancelSlotRequest
-	15, // 34: carillon.v1.SlotService.RedriveSlot:input_type -> carillon.v1.RedriveSlotRequest
-	17, // 35: carillon.v1.SlotService.DiscardSlot:input_type -> carillon.v1.DiscardSlotRequest
-	19, // 36: carillon.v1.SlotService.ExplainSlot:input_type -> carillon.v1.ExplainSlotRequest
-	8,  // 37: carillon.v1.SlotService.GetSlot:output_type -> carillon.v1.GetSlotResponse
-	10, // 38: carillon.v1.SlotService.ListSlots:output_type -> carillon.v1.ListSlotsResponse
-	12, // 39: carillon.v1.SlotService.ListAttempts:output_type -> carillon.v1.ListAttemptsResponse
-	14, // 40: carillon.v1.SlotService.CancelSlot:output_type -> carillon.v1.CancelSlotResponse
-	16, // 41: carillon.v1.SlotService.RedriveSlot:output_type -> carillon.v1.RedriveSlotResponse
-	18, // 42: carillon.v1.SlotService.DiscardSlot:output_type -> carillon.v1.DiscardSlotResponse
-	20, // 43: carillon.v1.SlotService.ExplainSlot:output_type -> carillon.v1.ExplainSlotResponse
-	37, // [37:44] is the sub-list for method output_type
-	30, // [30:37] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	24, // 16: carillon.v1.Slot.params:type_name -> carillon.v1.Json
+	22, // 17: carillon.v1.Attempt.claim_time:type_name -> google.protobuf.Timestamp
+	22, // 18: carillon.v1.Attempt.start_time:type_name -> google.protobuf.Timestamp
+	22, // 19: carillon.v1.Attempt.end_time:type_name -> google.protobuf.Timestamp
+	2,  // 20: carillon.v1.Attempt.outcome:type_name -> carillon.v1.AttemptOutcome
+	4,  // 21: carillon.v1.GetSlotResponse.slot:type_name -> carillon.v1.Slot
+	0,  // 22: carillon.v1.ListSlotsRequest.states:type_name -> carillon.v1.SlotState
+	4,  // 23: carillon.v1.ListSlotsResponse.slots:type_name -> carillon.v1.Slot
+	5,  // 24: carillon.v1.ListAttemptsResponse.attempts:type_name -> carillon.v1.Attempt
+	4,  // 25: carillon.v1.CancelSlotResponse.slot:type_name -> carillon.v1.Slot
+	24, // 26: carillon.v1.RedriveSlotRequest.params:type_name -> carillon.v1.Json
+	4,  // 27: carillon.v1.RedriveSlotResponse.slot:type_name -> carillon.v1.Slot
+	4,  // 28: carillon.v1.DiscardSlotResponse.slot:type_name -> carillon.v1.Slot
+	4,  // 29: carillon.v1.ExplainSlotResponse.slot:type_name -> carillon.v1.Slot
+	21, // 30: carillon.v1.ExplainSlotResponse.reasons:type_name -> carillon.v1.Reason
+	3,  // 31: carillon.v1.Reason.code:type_name -> carillon.v1.ReasonCode
+	7,  // 32: carillon.v1.SlotService.GetSlot:input_type -> carillon.v1.GetSlotRequest
+	9,  // 33: carillon.v1.SlotService.ListSlots:input_type -> carillon.v1.ListSlotsRequest
+	11, // 34: carillon.v1.SlotService.ListAttempts:input_type -> carillon.v1.ListAttemptsRequest
+	13, // 35: carillon.v1.SlotService.CancelSlot:input_type -> carillon.v1.CancelSlotRequest
+	15, // 36: carillon.v1.SlotService.RedriveSlot:input_type -> carillon.v1.RedriveSlotRequest
+	17, // 37: carillon.v1.SlotService.DiscardSlot:input_type -> carillon.v1.DiscardSlotRequest
+	19, // 38: carillon.v1.SlotService.ExplainSlot:input_type -> carillon.v1.ExplainSlotRequest
+	8,  // 39: carillon.v1.SlotService.GetSlot:output_type -> carillon.v1.GetSlotResponse
+	10, // 40: carillon.v1.SlotService.ListSlots:output_type -> carillon.v1.ListSlotsResponse
+	12, // 41: carillon.v1.SlotService.ListAttempts:output_type -> carillon.v1.ListAttemptsResponse
+	14, // 42: carillon.v1.SlotService.CancelSlot:output_type -> carillon.v1.CancelSlotResponse
+	16, // 43: carillon.v1.SlotService.RedriveSlot:output_type -> carillon.v1.RedriveSlotResponse
+	18, // 44: carillon.v1.SlotService.DiscardSlot:output_type -> carillon.v1.DiscardSlotResponse
+	20, // 45: carillon.v1.SlotService.ExplainSlot:output_type -> carillon.v1.ExplainSlotResponse
+	39, // [39:46] is the sub-list for method output_type
+	32, // [32:39] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_slot_proto_init() }

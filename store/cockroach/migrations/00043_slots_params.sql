@@ -1,0 +1,6 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+ALTER TABLE slots ADD COLUMN IF NOT EXISTS params BYTEA NOT NULL DEFAULT '';
+
+-- +goose Down
+ALTER TABLE slots DROP COLUMN IF EXISTS params;
