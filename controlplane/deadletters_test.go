@@ -44,9 +44,9 @@ func TestDeadLettersAreSettled(t *testing.T) {
 	if _, err := s.slots.RedriveSlot(t.Context(), &carillonv1.RedriveSlotRequest{Name: again.GetName(), Params: &carillonv1.Json{Text: "{"}}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "params") {
 		t.Errorf("parameters that are no JSON: %v", err)
 	}
-	redriven, err := s.slots.RedriveSlot(t.Context(), &carillonv1.RedriveSlotRequest{Name: again.GetName(), Reason: "ann: repaired", Params: &carillonv1.Json{Text: `{"a":1}`}})
+	redriven, err := s.slots.RedriveSlot(t.Context(), &carillonv1.RedriveSlotRequest{Name: again.GetName(), Reason: "ann: repaired", Params: &carillonv1.Json{Text: `{}`}})
 	must(t, err)
-	if redriven.GetSlot().GetParams().GetText() != `{"a":1}` {
+	if redriven.GetSlot().GetParams().GetText() != `{}` {
 		t.Errorf("redriven with other parameters: %v", redriven)
 	}
 	if redriven.GetSlot().GetFailures() != 0 {

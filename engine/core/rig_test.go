@@ -643,6 +643,8 @@ type rig struct {
 	eager   func() bool
 	answers []Event // of reads that were asked for before the batch under way
 	held    *Batch
+	deaf    func(Read) bool // reads that are not answered
+	unheard []Read
 }
 
 const t0 = 1_800_000_000 // Unix seconds
@@ -723,6 +725,10 @@ func (r *rig) pump() {
 		r.deliver()
 		reads := r.s.Reads()
 		for _, read := range reads {
+			if r.deaf != nil && r.deaf(read) {
+				r.unheard = append(r.unheard, read)
+				continue
+			}
 			r.s.Step(r.now, r.answer(read))
 		}
 		if len(reads) == 0 && len(r.s.outbox) == 0 {
