@@ -257,14 +257,15 @@ func (h *history) askForGaps() {
 
 // redriveOne redrives, or discards, a dead letter.
 func (h *history) redriveOne() {
-	for _, key := range slices.SortedFunc(maps.Keys(h.dead), compareKeys) {
-		found := store.SlotOf{Slot: h.slots[key], Job: h.jobs[key.UID]}
-		if h.rnd.IntN(3) == 0 {
-			h.step(DiscardSlot{Tag: 8, Found: found, Reason: "test"})
-		} else {
-			h.step(RedriveSlot{Tag: 8, Found: found, Reason: "test"})
-		}
+	dead := slices.SortedFunc(maps.Keys(h.dead), compareKeys)
+	if len(dead) == 0 {
 		return
+	}
+	found := store.SlotOf{Slot: h.slots[dead[0]], Job: h.jobs[dead[0].UID]}
+	if h.rnd.IntN(3) == 0 {
+		h.step(DiscardSlot{Tag: 8, Found: found, Reason: "test"})
+	} else {
+		h.step(RedriveSlot{Tag: 8, Found: found, Reason: "test"})
 	}
 }
 

@@ -269,8 +269,6 @@ func (db *DB) Drain(ctx context.Context, p shard.Proof, limit int) (jobs []job.J
 	return jobs, err
 }
 
-const notInInbox = ` AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid)`
-
 // OldSlots implements store.Loader.
 func (db *DB) OldSlots(ctx context.Context, p shard.Proof, q store.PruneQuery) (slots []store.PruneSlot, err error) {
 	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) error {
