@@ -171,13 +171,13 @@ func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]j
 	if err != nil {
 		return nil, err
 	}
-	access, n, err := recurringAccess(ctx, tx, id)
+	access, err := recurringAccess(ctx, tx, id)
 	if err != nil {
 		return nil, err
 	}
 	scanner := storekit.RecurringScanner{Shard: shard.ID(id)}
 	rows, err = tx.QueryContext(ctx, `SELECT `+storekit.RecurringColumns+` FROM jobs j `+access+` WHERE j.shard = ? AND j.kind >= 3 AND j.ended_at IS NULL`, id)
-	jobs, err := collectInto(make([]job.Job, 0, n), rows, err, scanner.Scan)
+	jobs, err := collect(rows, err, scanner.Scan)
 	if err != nil {
 		return nil, err
 	}
@@ -196,21 +196,20 @@ func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]j
 	return jobs, err
 }
 
+// sampled is how many jobs are looked at to see what a shard holds.
+const sampled = 256
+
 // recurringAccess says how the recurring jobs of a shard are found: by the table itself, in
-// its order, if they are a good part of the shard's jobs, since every row of the index takes
-// a search in the table; else by their index. It counts them, too.
-func recurringAccess(ctx context.Context, tx *sql.Tx, id int64) (access string, recurs int64, err error) {
-	var others int64
-	err = tx.QueryRowContext(ctx, `SELECT count(*) FROM jobs INDEXED BY jobs_recurring WHERE shard = ? AND kind >= 3 AND ended_at IS NULL`, id).Scan(&recurs)
-	if err != nil {
-		return "", 0, err
+// its order, if they seem to be a good part of the shard's jobs, since every row of the index
+// takes a search in the table; else by their index.
+func recurringAccess(ctx context.Context, tx *sql.Tx, id int64) (string, error) {
+	var recurs, all int64
+	err := tx.QueryRowContext(ctx, `SELECT coalesce(sum(kind >= 3 AND ended_at IS NULL), 0), count(*)
+		FROM (SELECT kind, ended_at FROM jobs NOT INDEXED WHERE shard = ? LIMIT ?)`, id, sampled).Scan(&recurs, &all)
+	if 4*recurs > all {
+		return "NOT INDEXED", err
 	}
-	err = tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_single WHERE shard = ?1 AND kind < 3 AND ended_at IS NULL LIMIT ?2))
-		+ (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_ended WHERE shard = ?1 AND ended_at IS NOT NULL LIMIT ?2))`, id, recurs).Scan(&others)
-	if others < recurs {
-		return "NOT INDEXED", recurs, err
-	}
-	return "INDEXED BY jobs_recurring", recurs, err
+	return "INDEXED BY jobs_recurring", err
 }
 
 type querier interface {

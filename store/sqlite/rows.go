@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"database/sql"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store/storekit"
@@ -12,7 +13,8 @@ func collect[T any](rows *sql.Rows, err error, scan func(storekit.Scanner) (T, e
 	return collectInto(nil, rows, err, scan)
 }
 
-// collectInto reads all rows of a query behind others: of many, which have their room.
+// collectInto reads all rows of a query behind others. The room for them is doubled: of
+// thousands of large values, smaller steps make more garbage than all the rest.
 func collectInto[T any](all []T, rows *sql.Rows, err error, scan func(storekit.Scanner) (T, error)) ([]T, error) {
 	if err != nil {
 		return nil, err
@@ -22,6 +24,9 @@ func collectInto[T any](all []T, rows *sql.Rows, err error, scan func(storekit.S
 		v, err := scan(rows)
 		if err != nil {
 			return nil, err
+		}
+		if len(all) == cap(all) {
+			all = slices.Grow(all, max(len(all), 8))
 		}
 		all = append(all, v)
 	}
