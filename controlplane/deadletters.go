@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/carillon-scheduler/carillon/engine"
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
@@ -218,8 +219,7 @@ type bulk struct {
 	succeeded, failed int64
 	pending           map[shard.ID]map[job.SlotKey]int32 // by key, the attempt that died before
 	nPending          int
-	begun             time.Time
-	sent              int64
+	next              time.Time // when the next may be let go
 }
 
 // errBraked ends a bulk of which too many failed again.
@@ -266,10 +266,10 @@ func (b *bulk) run(ctx context.Context, f store.DeadLetterFilter, tell func(stat
 func (b *bulk) wait(ctx context.Context) error {
 	for {
 		b.mu.Lock()
-		due := b.begun.Add(time.Duration(float64(b.sent) / float64(b.rate) * float64(time.Second)))
-		full := b.nPending >= maxPending
-		if delay := time.Until(due); delay <= 0 && !full {
-			b.sent++
+		due, full := b.next, b.nPending >= maxPending
+		if now := time.Now(); !full && !due.After(now) {
+			// What was not let go while it waited is not made up for at once.
+			b.next = later(due, now.Add(-rateSlack)).Add(time.Second / time.Duration(b.rate))
 			b.mu.Unlock()
 			return ctx.Err()
 		}
@@ -284,6 +284,16 @@ func (b *bulk) wait(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// rateSlack is how much of a pause may be made up for: about what a timer is late.
+const rateSlack = 20 * time.Millisecond
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // one settles one dead letter. What has begun ends, also if all the rest doesn't: so that it
@@ -302,7 +312,7 @@ func (b *bulk) one(ctx context.Context, d *store.DeadLetterOf, j *job.Job) error
 		}
 		if err == nil {
 			before = slots[0].Attempt
-			err = b.settle(ctx, store.SlotOf{Slot: slots[0], Job: *j})
+			err = b.insist(ctx, store.SlotOf{Slot: slots[0], Job: *j})
 		}
 	}
 	b.mu.Lock()
@@ -323,6 +333,21 @@ func (b *bulk) one(ctx context.Context, d *store.DeadLetterOf, j *job.Job) error
 		b.nPending++
 	}
 	return nil
+}
+
+// insist settles a slot, again while its shard is being loaded or the database is away.
+func (b *bulk) insist(ctx context.Context, found store.SlotOf) error {
+	for {
+		err := b.settle(ctx, found)
+		if !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, engine.ErrNotOwned) {
+			return err
+		}
+		select {
+		case <-time.After(retryAfter):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // watch tells how far it is, and stops everything if too many failed again.
@@ -396,7 +421,7 @@ func (b *bulk) note(id shard.ID, s *job.Slot) {
 // bulkBy makes a bulk of a namespace.
 func (s deadLetterService) bulkBy(ns string, rate, brake int, settle func(ctx context.Context, found store.SlotOf) error) *bulk {
 	return &bulk{service: s, ns: ns, jobs: jobsByUID{server: s.Server, namespace: ns}, settle: settle, rate: rate, brake: brake,
-		pending: map[shard.ID]map[job.SlotKey]int32{}, begun: time.Now()}
+		pending: map[shard.ID]map[job.SlotKey]int32{}, next: time.Now()}
 }
 
 // untilNow bounds a filter to what is dead by now.
