@@ -62,8 +62,8 @@ func (e Backfill) apply(s *Shard) {
 	from, to := max(e.From-1, j.effectiveFrom), e.Until-1
 	g := store.Gap{Key: store.GapKey{To: to, UID: j.uid}, From: from, Cursor: lastKeyOf(from), MadeAt: s.now,
 		Options: store.GapOptions{RequestedAt: s.now, Rate: e.Rate}}
-	for other := s.gap(g.Key); other != nil; other = s.gap(g.Key) {
-		if other.requested() && other.From == from {
+	for s.gapKeyTaken(g.Key) {
+		if other := s.gap(g.Key); other != nil && other.requested() && other.From == from {
 			info := s.gapInfo(other) // the same again
 			s.pending.replies = append(s.pending.replies, Reply{Tag: e.Tag, Gap: &info})
 			return
@@ -84,6 +84,12 @@ func (e Backfill) apply(s *Shard) {
 	s.pending.rows.GapPuts = append(s.pending.rows.GapPuts, g)
 	s.note(store.EventBackfill, j.uid, 0, fmt.Sprintf("%d occurrences from %s on and before %s; %s", owed, e.From, e.Until, e.Reason))
 	s.pending.replies = append(s.pending.replies, Reply{Tag: e.Tag, Gap: &info})
+}
+
+// gapKeyTaken reports whether there is a gap with a key, or one that ends with the next batch:
+// to record another one then would come to nothing.
+func (s *Shard) gapKeyTaken(key store.GapKey) bool {
+	return s.gap(key) != nil || slices.ContainsFunc(s.pending.rows.GapMoves, func(m store.GapMove) bool { return m.Key == key })
 }
 
 // makeRequested makes a slot that a person asked for.
@@ -112,7 +118,7 @@ func (e CancelBackfill) apply(s *Shard) {
 		return
 	}
 	info := s.gapInfo(g)
-	s.gaps = slices.DeleteFunc(s.gaps, func(o *gapState) bool { return o == g })
+	s.dropGap(g)
 	s.pending.rows.GapMoves = append(s.pending.rows.GapMoves, store.GapMove{Key: g.Key, From: g.Cursor, To: g.Cursor, Closed: true})
 	s.note(store.EventBackfillEnded, g.Key.UID, 0, fmt.Sprintf("made up to %s of %s to %s; %s", g.Cursor.FireTime, g.From, g.Key.To, e.Reason))
 	s.pending.replies = append(s.pending.replies, Reply{Tag: e.Tag, Gap: &info})
@@ -144,6 +150,7 @@ func (e ChangeCatchUp) apply(s *Shard) {
 	}
 	changed[e.UID.String()] = e.CatchUp
 	g.Options.CatchUp = changed
+	s.forgetKeeps()
 	for i := range g.walk {
 		if g.walk[i].job == j {
 			g.walk[i].keep = s.keepFrom(g, j)
@@ -173,7 +180,7 @@ func (s *Shard) OwedBy(key store.GapKey, most int) (top []Owed, jobs int, occurr
 	if g == nil {
 		return nil, 0, 0, 0
 	}
-	for j := range s.jobs.all() {
+	for j := range s.jobsOf(g) {
 		if !j.recurs() || !g.concerns(j) || j.aside {
 			continue
 		}

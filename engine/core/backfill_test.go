@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/schedule"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -197,5 +198,134 @@ func TestTheCatchUpOfAGapIsChanged(t *testing.T) {
 	}
 	if n, text := r.told(store.EventGapChanged); n != 1 || !strings.Contains(text, "ann: only the newest") {
 		t.Errorf("told %d times: %s", n, text)
+	}
+}
+
+// More slots than a line holds are asked for, of a job that skips or replaces: all of them
+// run, one by one, and no more than one live slot waits beside them.
+func TestALongBackfillOfAJobThatSkipsOrReplaces(t *testing.T) {
+	for _, mode := range []job.OverlapMode{job.OverlapSkip, job.OverlapReplace} {
+		r := newRig(t)
+		j := r.newJob("j", everySecond)
+		j.Policies = job.Policies{Overlap: job.Overlap{Mode: mode}, CatchUp: job.CatchUp{Mode: job.CatchUpNone}}
+		j.Timeout = time.Hour
+		j = r.create(j)
+		r.down(300 * time.Second)
+		r.join("w", 10)
+		made := int64(r.cfg.LineLimit + 36)
+		r.backfill(j, 1, 1+made, 0)
+		for range 2*made + 10 { // each runs for five seconds
+			r.sleep(5 * time.Second)
+			for _, a := range r.assigned() {
+				r.finish(a, job.OutcomeSucceeded)
+			}
+			live := 0
+			for key, s := range r.slots {
+				if s.State.Open() && key.FireTime > job.AtSecond(t0+300) {
+					live++
+				}
+			}
+			if live > 2 {
+				t.Fatalf("%v: %d live slots wait: %s", mode, live, r.states())
+			}
+		}
+		for key, s := range r.slots {
+			if s.RequestedAt != 0 && s.State != job.Succeeded {
+				t.Fatalf("%v: the slot of %v is %v; %s", mode, key.FireTime, s.State, r.states())
+			}
+		}
+		if len(r.backlog) > 0 {
+			t.Errorf("%v: %d rows in the backlog", mode, len(r.backlog))
+		}
+	}
+}
+
+// The slots of a chunk push others, or each other, out of a full line: the cursor of the gap
+// moves only in a batch that has them all, however little room there was.
+func TestNoneOfAChunkIsLostWithAFullLine(t *testing.T) {
+	r := newRig(t)
+	r.cfg.OpenFromLag, r.cfg.OpenFromEvery = 10*time.Second, time.Second
+	r.restart()
+	j := r.createWith("j", everySecond, job.Policies{Overlap: job.Overlap{Mode: job.OverlapQueue}, CatchUp: job.CatchUp{Mode: job.CatchUpNone}})
+	r.down(1000 * time.Second)
+	r.sleep(100 * time.Second)
+	before := len(r.of(j))
+	r.s.Step(r.now, Backfill{Tag: 7, Job: r.jobs[j.UID], From: job.AtSecond(t0 + 1), Until: job.AtSecond(t0 + 601), Reason: "test"})
+	b := r.s.Ready(r.now, r.cfg.GapChunk+5)
+	if len(b.Rows.GapMoves) == 0 {
+		t.Fatal("the batch doesn't move the gap")
+	}
+	r.s.Step(r.now, Committed{Outcome: r.commit(b.Rows)})
+	r.s.Abandon()
+	r.restart()
+	r.sleep(5 * time.Second)
+	if made := len(r.of(j)) - before - 5; made != 600 {
+		t.Errorf("made %d of 600 slots", made)
+	}
+}
+
+// A backfill is cancelled and asked for again before either was written.
+func TestABackfillIsAskedForAgainInTheBatchOfItsCancel(t *testing.T) {
+	r := newRig(t)
+	j := r.createWith("j", everyTen, job.Policies{CatchUp: job.CatchUp{Mode: job.CatchUpNone}})
+	r.down(91 * time.Second)
+	again := Backfill{Tag: 7, Job: r.jobs[j.UID], From: job.AtSecond(t0 + 10), Until: job.AtSecond(t0 + 51), Rate: 1, Reason: "test"}
+	r.step(again)
+	r.sleep(1500 * time.Millisecond)
+	r.hold = true
+	r.step(Trigger{Tag: 3, Job: r.jobs[j.UID]})
+	r.step(CancelBackfill{Tag: 8, Key: r.s.Gaps()[0].Key, Reason: "test"})
+	r.step(again)
+	r.release()
+	r.down(0) // what was recorded goes on
+	r.sleep(5 * time.Second)
+	if got := strings.Join(r.of(j), " "); !strings.Contains(got, "10 READY 20 READY 30 READY 40 READY 50 READY") {
+		t.Errorf("slots: %s; gaps %v", got, r.gaps)
+	}
+}
+
+// A job that ended is kept while a backfill needs it, and no longer.
+func TestACancelledBackfillKeepsNoJob(t *testing.T) {
+	r := newRig(t)
+	j := r.createWith("j", everyTen, job.Policies{CatchUp: job.CatchUp{Mode: job.CatchUpNone}})
+	r.down(95 * time.Second)
+	r.backfill(j, 10, 51, 1)
+	r.step(Delete{Tag: 2, Job: r.jobs[j.UID]})
+	if len(r.s.Gaps()) != 1 || r.s.jobs.len() != 1 {
+		t.Fatalf("gaps %v, %d jobs", r.s.Gaps(), r.s.jobs.len())
+	}
+	r.step(CancelBackfill{Tag: 8, Key: r.s.Gaps()[0].Key, Reason: "test"})
+	r.sleep(10 * time.Second)
+	if n := r.s.jobs.len(); n != 0 {
+		t.Errorf("%d jobs are in memory", n)
+	}
+}
+
+// The first of the last runs of a range is found by counting as by walking.
+func TestLastRuns(t *testing.T) {
+	for kind, s := range map[string]job.Schedule{
+		"cron":     {Kind: job.KindCron, Cron: "*/7 3,9 * * * *"},
+		"interval": {Kind: job.KindInterval, Every: 77 * time.Second, Anchor: job.AtSecond(t0 + 5)},
+	} {
+		s.Dialect = schedule.DialectVersion
+		recurrence, err := s.Recurrence()
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := schedule.Always(recurrence)
+		for limit := int64(0); limit < 60; limit++ {
+			from, to := t0+13*limit, t0+3*3600+limit
+			var runs []int64
+			for at, ok := plan.NextRun(from, to); ok; at, ok = plan.NextRun(at, to) {
+				runs = append(runs, at)
+			}
+			first, more := lastRuns(plan, from, to, limit)
+			if more != (int64(len(runs)) > limit) {
+				t.Fatalf("%s: of %d runs, more than %d: %v", kind, len(runs), limit, more)
+			}
+			if want := append(runs, to+1)[len(runs)-int(min(limit, int64(len(runs))))]; more && first != want {
+				t.Fatalf("%s: the last %d begin at %d, want %d", kind, limit, first, want)
+			}
+		}
 	}
 }

@@ -83,8 +83,17 @@ func (s *Shard) takeRows(stats *backlogStats, e WaitingLoaded) {
 	}
 }
 
-// takeWaiting brings a slot of the backlog back to memory.
+// takeWaiting brings a slot of the backlog back to memory, unless its job was set aside: then
+// it waits there for a person, however many there are.
 func (s *Shard) takeWaiting(w *store.BacklogSlot) *slotState {
+	if w.Job.Quarantine != "" {
+		return nil
+	}
+	return s.takeAny(w)
+}
+
+// takeAny is takeWaiting for any job.
+func (s *Shard) takeAny(w *store.BacklogSlot) *slotState {
 	s.patchEnd(&w.Job)
 	if slot := s.slots[w.Slot.Key]; slot != nil {
 		return slot // it came back before
@@ -109,7 +118,7 @@ func (s *Shard) cancelWaiting(e WaitingLoaded) {
 	s.reads.cancelling = nil
 	for i := range e.Slots {
 		w := &e.Slots[i]
-		slot := s.takeWaiting(w)
+		slot := s.takeAny(w)
 		if slot != nil && slot.row.State == job.Ready {
 			s.cancel(slot, "its job ended")
 		}

@@ -216,7 +216,7 @@ func (e Committed) apply(s *Shard) {
 			p.paused = false
 		}
 	}
-	for _, l := range s.lanes {
+	for _, l := range s.deep {
 		l.lines[0].far.paused, l.lines[1].far.paused = false, false
 	}
 	if b.opening {

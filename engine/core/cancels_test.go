@@ -49,7 +49,26 @@ func TestACancelOfAWaitingSlotAwaitsNobody(t *testing.T) {
 	key := job.SlotKey{FireTime: r.firstOf(j), UID: j.UID}
 	r.step(CancelSlot{Tag: 3, Found: store.SlotOf{Slot: r.slots[key], Job: r.jobs[j.UID]}, Reason: "ann"})
 	r.sleep(time.Minute)
-	if n, _ := r.told(store.EventCancelIgnored); n != 0 || len(r.s.stops) != 0 {
-		t.Errorf("told %d times, %d are awaited", n, len(r.s.stops))
+	if n, _ := r.told(store.EventCancelIgnored); n != 0 || len(r.s.stops.open) != 0 {
+		t.Errorf("told %d times, %d are awaited", n, len(r.s.stops.open))
+	}
+}
+
+// Nobody waits for the answer of a worker whose lease has ended.
+func TestACancelEndsWithItsWorkersLease(t *testing.T) {
+	r := newRig(t)
+	w := r.join("w", 10)
+	j := r.createWith("j", everyTen, job.Policies{})
+	r.sleep(11 * time.Second)
+	a := r.assigned()[0]
+	r.step(CancelSlot{Tag: 4, Found: store.SlotOf{Slot: r.slots[a.Token.Key], Job: r.jobs[j.UID]}, Reason: "ann"})
+	if len(r.s.stops.open) != 1 {
+		t.Fatal("nothing is awaited")
+	}
+	r.workers.Remove("w")
+	r.step(WorkerLost{Worker: w, Expired: true})
+	r.sleep(2 * r.cfg.CancelGrace)
+	if n, text := r.told(store.EventCancelIgnored); n != 0 || len(r.s.stops.open) != 0 {
+		t.Errorf("told %d times: %s; %d are awaited", n, text, len(r.s.stops.open))
 	}
 }

@@ -116,7 +116,7 @@ func (s *Shard) checkWaiting(e WaitingLoaded) {
 		c.paused = true
 		slot := s.slots[w.Slot.Key]
 		if slot == nil {
-			slot = s.takeWaiting(w)
+			slot = s.takeAny(w)
 		}
 		if slot == nil || slot.displaced {
 			continue // its row goes, or is on its way

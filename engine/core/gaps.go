@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"container/heap"
 	"fmt"
+	"iter"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/schedule"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -24,9 +27,10 @@ type gapState struct {
 	reading bool
 	made    int
 	skipped int64
-	since   job.Instant // when its filling began here
-	allowed float64     // slots that its rate lets be made now
-	fed     job.Instant // when allowed was last raised
+	since   job.Instant               // when its filling began here
+	keeps   map[*jobState]job.Instant // what keepFrom found, of jobs for which that takes a search
+	allowed float64                   // slots that its rate lets be made now
+	fed     job.Instant               // when allowed was last raised
 }
 
 // requested reports whether a person asked for the gap: a backfill of a job.
@@ -76,6 +80,7 @@ func (s *Shard) loadGaps(open []store.Gap, watermark job.Instant) {
 func (s *Shard) openGap(key store.GapKey, from job.Instant) {
 	g := store.Gap{Key: key, From: from, Cursor: lastKeyOf(from), MadeAt: s.now}
 	s.gaps = append(s.gaps, &gapState{Gap: g, allOnce: !key.UID.IsZero()})
+	s.forgetKeeps()
 	s.pending.rows.GapPuts = append(s.pending.rows.GapPuts, g)
 }
 
@@ -93,7 +98,7 @@ func (s *Shard) gapToFill() *gapState {
 			if !g.reading && !g.needsPage() {
 				return g
 			}
-		case g.Options.Rate == 0 || g.feed(s.now) >= 1:
+		case g.Options.Rate == 0 || g.feed(s.now) >= max(1, float64(g.Options.Rate)/20): // not one by one
 			return g
 		}
 	}
@@ -187,7 +192,9 @@ func (s *Shard) fillGaps(b *Batch, room int) {
 	}
 	b.Rows.Skips, s.pending.rows.Skips = append(b.Rows.Skips, s.pending.rows.Skips...), nil
 	s.unblock()
-	s.writeDirty(b, room+s.cfg.GapChunk)
+	// The cursor moves only with all slots up to it: also if they push others out of memory,
+	// which are written, too.
+	s.writeDirty(b, math.MaxInt)
 	if closed {
 		s.closeGap(g)
 	}
@@ -199,12 +206,24 @@ func (s *Shard) fillGaps(b *Batch, room int) {
 // startWalk finds the next occurrence of every recurring job after the cursor.
 func (s *Shard) startWalk(g *gapState) {
 	g.started, g.since = true, s.now
-	for j := range s.jobs.all() {
+	for j := range s.jobsOf(g) {
 		if j.recurs() && g.concerns(j) {
 			s.pushWalk(g, j, max(g.Cursor.FireTime-job.Second, j.effectiveFrom))
 		}
 	}
 	heap.Init(&g.walk)
+}
+
+// jobsOf yields the jobs in memory that a gap may concern.
+func (s *Shard) jobsOf(g *gapState) iter.Seq[*jobState] {
+	if g.Key.UID.IsZero() {
+		return s.jobs.all()
+	}
+	return func(yield func(*jobState) bool) {
+		if j := s.jobs.get(g.Key.UID); j != nil {
+			yield(j)
+		}
+	}
 }
 
 // pushWalk adds a job's first occurrence after an instant that lies beyond the
@@ -243,10 +262,9 @@ func (s *Shard) nextOwed(g *gapState) (key job.SlotKey, state *jobState, j *job.
 		return key, nil, nil, false
 	}
 	key, state = g.walk.key(0), g.walk[0].job
-	after := key.FireTime
+	made, after := state, key.FireTime
 	if keep := g.walk[0].keep; key.FireTime < keep && state.endedAt == 0 {
-		after = s.skipRange(g, state, key.FireTime, keep)
-		defer func() { state = nil }() // there is nothing to be made
+		made, after = nil, s.skipRange(g, state, key.FireTime, keep)
 	}
 	if at, ok := state.nextAfter(after); ok && at <= g.Key.To {
 		g.walk[0].at = at
@@ -254,7 +272,7 @@ func (s *Shard) nextOwed(g *gapState) (key job.SlotKey, state *jobState, j *job.
 	} else {
 		heap.Pop(&g.walk)
 	}
-	return key, state, nil, true
+	return key, made, nil, true
 }
 
 // owing returns the state of a job that was read for a gap, or nil if it can't fire.
@@ -296,12 +314,18 @@ func (s *Shard) makeOwed(g *gapState, key job.SlotKey, j *jobState) {
 
 // closeGap ends a gap and lets go of the jobs that only it needed.
 func (s *Shard) closeGap(g *gapState) {
-	s.gaps = slices.DeleteFunc(s.gaps, func(o *gapState) bool { return o == g })
+	s.dropGap(g)
 	if g.made > 0 || g.skipped > 0 {
 		s.note(store.EventGapClosed, g.Key.UID, 0, fmt.Sprintf("made up for %d occurrences of %s to %s, and left out %d", g.made, g.From, g.Key.To, g.skipped))
 	}
 	s.unblock()
-	for j := range s.jobs.all() {
+}
+
+// dropGap forgets a gap, and the jobs that only it needed.
+func (s *Shard) dropGap(g *gapState) {
+	s.gaps = slices.DeleteFunc(s.gaps, func(o *gapState) bool { return o == g })
+	s.forgetKeeps()
+	for j := range s.jobsOf(g) {
 		if j.endedAt != 0 {
 			s.dropJob(j)
 		}
@@ -347,6 +371,9 @@ func (s *Shard) keepFrom(g *gapState, j *jobState) job.Instant {
 	if !limited {
 		return keep
 	}
+	if at, known := g.keeps[j]; known {
+		return at
+	}
 	plan := j.plan()
 	to := g.Key.To.Seconds()
 	for _, newer := range s.gaps {
@@ -354,15 +381,34 @@ func (s *Shard) keepFrom(g *gapState, j *jobState) job.Instant {
 			limit -= min(limit, plan.CountRuns(max(to, newer.From.Seconds(), j.effectiveFrom.Seconds()), newer.Key.To.Seconds()))
 		}
 	}
-	at := to + 1
-	for ; limit > 0; limit-- {
-		run, ok := plan.PrevRun(at)
-		if !ok || run <= g.From.Seconds() {
-			return keep // there are no more than that
-		}
-		at = run
+	if first, more := lastRuns(plan, g.From.Seconds(), to, limit); more {
+		keep = max(keep, job.AtSecond(first))
 	}
-	return max(keep, job.AtSecond(at))
+	if g.keeps == nil {
+		g.keeps = map[*jobState]job.Instant{}
+	}
+	g.keeps[j] = keep
+	return keep
+}
+
+// forgetKeeps forgets what keepFrom found: there are other gaps, or other rules.
+func (s *Shard) forgetKeeps() {
+	for _, g := range s.gaps {
+		g.keeps = nil
+	}
+}
+
+// lastRuns returns the first of the last so many runs of a plan in the range of seconds
+// (from, to], or to + 1 if that are none; and false if there aren't more runs than that.
+func lastRuns(plan schedule.Plan, from, to, limit int64) (first int64, more bool) {
+	extra := plan.CountRuns(from, to) - limit
+	if extra <= 0 {
+		return from, false
+	}
+	if first, more = plan.NthRun(from, extra+1); !more || limit == 0 {
+		first = to + 1
+	}
+	return first, true
 }
 
 // skipRange records that what a job owes of a gap, from one occurrence on and before

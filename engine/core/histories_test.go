@@ -45,13 +45,16 @@ type history struct {
 func runHistory(t *testing.T, seed uint64) {
 	h := &history{rig: newRig(t), rnd: seeded(seed), holding: map[string][]Assign{}, workers: map[string]WorkerKey{}}
 	h.cfg.Random = h.rnd.Float64
-	if h.rnd.IntN(2) == 0 { // a shard of a busy node
-		h.room = func() int { return 1 + h.rnd.IntN(8) }
-	}
 	h.eager = func() bool { return h.rnd.IntN(4) == 0 }
 	h.cfg.ReadyLimit = 5 + h.rnd.IntN(20)
 	h.cfg.LineLimit = 2 + h.rnd.IntN(5)
 	h.cfg.GapChunk = 1 + h.rnd.IntN(20)
+	switch h.rnd.IntN(3) {
+	case 0: // a shard of a busy node
+		h.room = func() int { return 1 + h.rnd.IntN(8) }
+	case 1: // a chunk of a gap just has room
+		h.room = func() int { return h.cfg.GapChunk + h.rnd.IntN(2*h.cfg.LineLimit) }
+	}
 	h.cfg.PageLimit = 2 + h.rnd.IntN(10)
 	h.cfg.OnceWindow = time.Duration(1+h.rnd.IntN(60)) * time.Second
 	if h.rnd.IntN(2) == 0 {

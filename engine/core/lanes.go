@@ -25,8 +25,11 @@ type lane struct {
 	handler string
 	placed  map[*slotState]struct{}
 	left    []*slotState // are to be written no later than those that have a place
-	lines   [2]line      // only allow parts them: live work goes before what is made up for
-	blocked bool         // the first of the line comes after what a gap owes
+	// Allow parts live work, which goes first, from what is made up for. Skip and replace
+	// part what they judge from what somebody asked for: each gets a place in turn.
+	lines   [2]line
+	turn    int  // whose line got the last place
+	blocked bool // the first of the line comes after what a gap owes
 	madeTo  job.Instant
 }
 
@@ -44,8 +47,11 @@ func lineOf(s *job.Slot, sp *spec) (line job.Trigger, limited bool) {
 	if _, limited = sp.policies.Overlap.Limit(); !limited {
 		return 0, false
 	}
-	if sp.policies.Overlap.Mode == job.OverlapAllow {
+	switch mode := sp.policies.Overlap.Mode; {
+	case mode == job.OverlapAllow:
 		return s.Trigger, true
+	case mode != job.OverlapQueue && s.RequestedAt != 0:
+		return job.TriggerBackfill, true
 	}
 	return job.TriggerSchedule, true
 }
@@ -86,14 +92,18 @@ func (s *Shard) loadLane(c store.BacklogCount) {
 	l := s.lane(uid)
 	l.handler = c.Handler
 	n := &l.lines[c.Priority&1]
+	s.deep[uid] = l
 	n.tier, n.stale, n.far = c.Priority, true, backlogStats{rows: c.Rows, wakeAt: c.WakeAt}
 }
 
-// lineFor returns the line of a slot.
-func (l *lane) lineFor(slot *slotState) *line {
-	class, _ := lineOf(&slot.row, slot.job.spec)
-	return &l.lines[tierOf(0, class)&1]
+// line returns the number of the line of s in its lane.
+func (s *slotState) line() int {
+	class, _ := lineOf(&s.row, s.job.spec)
+	return int(tierOf(0, class) & 1)
 }
+
+// lineFor returns the line of a slot.
+func (l *lane) lineFor(slot *slotState) *line { return &l.lines[slot.line()] }
 
 // standInLine gives a READY slot of a limited job its way on: a place, or one in line.
 func (s *Shard) standInLine(slot *slotState) {
@@ -146,6 +156,7 @@ func (n *line) insert(slot *slotState) {
 func (s *Shard) displaceInLine(n *line, slot *slotState) {
 	slot.displaced = true
 	n.far.add(wakeAt(&slot.row))
+	s.deep[slot.row.Key.UID] = s.lane(slot.row.Key.UID)
 	s.markDirty(slot)
 }
 
@@ -188,7 +199,7 @@ func (s *Shard) overtaken(slot *slotState) bool {
 	case job.OverlapQueue:
 		return len(n.slots) > 0 && n.slots[0].row.Key.Less(slot.row.Key)
 	case job.OverlapReplace:
-		return !n.empty()
+		return slot.row.RequestedAt == 0 && !n.empty()
 	}
 	return false
 }
@@ -209,6 +220,7 @@ func (s *Shard) freePlace(slot *slotState) {
 func (s *Shard) advanceLane(l *lane) {
 	l.blocked = false
 	if l.spec == nil {
+		s.dropLane(l)
 		return
 	}
 	s.judge(l)
@@ -219,7 +231,7 @@ func (s *Shard) advanceLane(l *lane) {
 			break
 		}
 		s.leaveLine(slot)
-		slot.placed = true
+		slot.placed, l.turn = true, slot.line()
 		l.placed[slot] = struct{}{}
 		if slot.dirty && slot.storedState != job.Running { // it is to be written after the one whose place it got
 			s.forgetDirty(slot)
@@ -244,6 +256,9 @@ func (n *line) empty() bool { return len(n.slots) == 0 && n.far.rows == 0 }
 // known yet which one it is.
 func (s *Shard) first(l *lane) *slotState {
 	for i := range l.lines {
+		if mode := l.spec.policies.Overlap.Mode; mode == job.OverlapSkip || mode == job.OverlapReplace {
+			i = (l.turn + 1 + i) % len(l.lines)
+		}
 		n := &l.lines[i]
 		if n.empty() {
 			continue
@@ -273,17 +288,23 @@ func (s *Shard) wantsSlots(n *line) bool {
 
 // laneReads returns the reads of lines, in an order that doesn't depend on the map's.
 func (s *Shard) laneReads() (reads []Read) {
-	if len(s.lanes) == 0 {
-		return nil
+	var wanting []*lane // this runs at every turn of the loop: most deep lanes want nothing
+	for uid, l := range s.deep {
+		if s.lanes[uid] != l || l.lines[0].far.rows+l.lines[1].far.rows == 0 {
+			delete(s.deep, uid)
+		} else if s.wantsSlots(&l.lines[0]) || s.wantsSlots(&l.lines[1]) {
+			wanting = append(wanting, l)
+		}
 	}
-	for _, uid := range slices.SortedFunc(maps.Keys(s.lanes), func(a, b job.UID) int { return slices.Compare(a[:], b[:]) }) {
-		for i := range s.lanes[uid].lines {
-			n := &s.lanes[uid].lines[i]
+	slices.SortFunc(wanting, func(a, b *lane) int { return slices.Compare(a.uid[:], b.uid[:]) })
+	for _, l := range wanting {
+		for i := range l.lines {
+			n := &l.lines[i]
 			if len(reads) >= maxLaneReads || !s.wantsSlots(n) {
 				continue
 			}
 			n.far.read()
-			reads = append(reads, Read{Kind: ReadWaiting, Handler: s.lanes[uid].handler, Priority: n.tier, Fairness: uid.String(), From: n.far.after, Limit: s.cfg.LineLimit})
+			reads = append(reads, Read{Kind: ReadWaiting, Handler: l.handler, Priority: n.tier, Fairness: l.uid.String(), From: n.far.after, Limit: s.cfg.LineLimit})
 		}
 	}
 	return reads
@@ -320,8 +341,8 @@ func (s *Shard) lineLoaded(e WaitingLoaded) {
 }
 
 // judge leaves out, or ends, the slots of a lane that its job's policy doesn't let run
-// beside another one. It waits until all of them are known. What a person asked for is
-// exempt: it waits for its place.
+// beside another one. It waits until all of them are known. What a person asked for isn't
+// judged: it stands in the other line.
 func (s *Shard) judge(l *lane) {
 	n := &l.lines[0]
 	if n.far.rows > 0 {
@@ -342,14 +363,13 @@ func (s *Shard) judgeSkip(l *lane, n *line) {
 	held := false       // by something, or by somebody who waits for it
 	for slot := range l.placed {
 		held = true
-		if slot.row.Trigger != job.TriggerBackfill {
+		if slot.row.Trigger != job.TriggerBackfill && slot.row.RequestedAt == 0 {
 			open = slot
 		}
 	}
 	for _, slot := range slices.Clone(n.slots) {
 		made := slot.row.Trigger == job.TriggerBackfill
 		switch {
-		case slot.row.RequestedAt != 0:
 		case open != nil:
 			s.skip(slot, job.CodeOverlaps, "the slot of "+open.row.Key.FireTime.String()+" was open")
 		case made && held:
@@ -366,7 +386,7 @@ func (s *Shard) judgeSkip(l *lane, n *line) {
 func (s *Shard) judgeReplace(l *lane, n *line) {
 	var newest *slotState
 	for _, slot := range slices.Concat(slices.Collect(maps.Keys(l.placed)), n.slots) {
-		if newest == nil || newest.row.Key.Less(slot.row.Key) {
+		if slot.row.RequestedAt == 0 && (newest == nil || newest.row.Key.Less(slot.row.Key)) {
 			newest = slot
 		}
 	}
@@ -376,7 +396,7 @@ func (s *Shard) judgeReplace(l *lane, n *line) {
 	by := "the slot of " + newest.row.Key.FireTime.String() + " took its place"
 	for _, slot := range slices.Clone(n.slots) {
 		switch {
-		case slot == newest || slot.row.RequestedAt != 0:
+		case slot == newest:
 		case slot.row.CreatedAt >= newest.row.CreatedAt && !slot.stored:
 			s.skip(slot, job.CodeSuperseded, "the slot of "+newest.row.Key.FireTime.String()+" is newer")
 		default:
@@ -385,7 +405,7 @@ func (s *Shard) judgeReplace(l *lane, n *line) {
 	}
 	for _, slot := range inOrder(maps.Keys(l.placed)) {
 		switch {
-		case slot == newest:
+		case slot == newest || slot.row.RequestedAt != 0:
 		case slot.row.State == job.Running && !slot.doomed:
 			// It frees its place when its end is known, and not before: two attempts of the
 			// job never run at a time.

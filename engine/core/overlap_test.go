@@ -3,10 +3,12 @@ package core
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // everyTen fires at the tens of seconds; so does t0.
@@ -250,5 +252,55 @@ func TestALongLine(t *testing.T) {
 	}
 	if got := r.of(j); len(got) < 1500 || got[1498] != "1499 SUCCEEDED" {
 		t.Errorf("%d slots, the last ones %q", len(got), got[max(0, len(got)-5):])
+	}
+}
+
+// A run that somebody asked for again goes on, whatever newer slots of its job there are.
+func TestReplaceSparesARedrivenRun(t *testing.T) {
+	r := newRig(t)
+	r.join("w", 10)
+	j := r.createWith("j", everyTen, job.Policies{Overlap: job.Overlap{Mode: job.OverlapReplace}})
+	r.sleep(11 * time.Second)
+	a := r.assigned()[0]
+	r.step(Result{Worker: a.Worker, Token: a.Token, Outcome: job.OutcomeFailed, Permanent: true})
+	r.workers.AddCredit(r.workers.Get("w"), 1)
+	r.sleep(10 * time.Second)
+	r.serveAll()
+	r.step(RedriveSlot{Tag: 8, Found: store.SlotOf{Slot: r.slots[a.Token.Key], Job: r.jobs[j.UID]}, Reason: "test"})
+	r.sleep(time.Millisecond)
+	r.wantSlots(j, "10 RUNNING", "20 SUCCEEDED")
+	r.backfill(j, 20, 21, 0) // that slot exists: nothing comes of it
+	r.sleep(10 * time.Second)
+	r.wantSlots(j, "10 RUNNING", "20 SUCCEEDED", "30 READY")
+	if stops := takeAll[Stop](r); len(stops) > 0 {
+		t.Errorf("%+v", stops)
+	}
+	r.serveAll()
+	r.wantSlots(j, "10 SUCCEEDED", "20 SUCCEEDED", "30 SUCCEEDED")
+}
+
+// The slots of a job that was set aside wait where they are, however many there are: they
+// neither fill the memory nor hold up others, before a restart and after it.
+func TestAJobSetAsideFillsNoMemory(t *testing.T) {
+	for _, mode := range []job.OverlapMode{job.OverlapAllow, job.OverlapQueue} {
+		r := newRig(t)
+		r.cfg.ReadyLimit, r.cfg.OpenFromLag = 20, 10*time.Second
+		r.restart()
+		j := r.createWith("j", everySecond, job.Policies{Overlap: job.Overlap{Mode: mode}})
+		r.sleep(500 * time.Second)
+		row := r.jobs[j.UID]
+		row.Quarantine = "test"
+		r.jobs[j.UID] = row
+		r.down(0)
+		r.join("w", 30)
+		r.sleep(time.Minute)
+		if len(r.s.slots) > 0 || len(r.backlog) != 500 || len(r.s.lanes) > 0 {
+			t.Errorf("%v: %d slots and %d lanes in memory, %d rows in the backlog", mode, len(r.s.slots), len(r.s.lanes), len(r.backlog))
+		}
+		other := r.createWith("other", everyTen, job.Policies{})
+		r.sleep(11 * time.Second)
+		if got := r.of(other); len(got) == 0 || !strings.HasSuffix(got[0], "RUNNING") {
+			t.Errorf("%v: slots of other: %q", mode, got)
+		}
 	}
 }

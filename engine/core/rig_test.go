@@ -249,7 +249,7 @@ func (m *model) check(b store.ShardBatch) {
 		}
 	}
 	for uid, j := range m.jobs {
-		if !m.inbox[uid] {
+		if !m.inbox[uid] && j.Quarantine == "" {
 			m.checkWatermark(j)
 		}
 	}

@@ -35,9 +35,10 @@ type Shard struct {
 	running  map[WorkerKey]map[*slotState]struct{}
 	queues   map[string]*queue
 	lanes    map[job.UID]*lane
+	deep     map[job.UID]*lane // those of which slots wait in the backlog
 	checks   checks
 	watch    watch
-	stops    []stopping
+	stops    stops
 	slotRefs refTable[slotState]
 	gaps     []*gapState
 	once     onceWindow
@@ -122,7 +123,7 @@ func New(cfg Config, owned store.Owned, loaded store.Loaded, workers *Workers, n
 		now: now, firedTo: max(now, owned.Watermark), watermark: owned.Watermark, openFrom: owned.OpenFrom, openFromSent: owned.OpenFrom,
 		wheel:   wheel.New[timer](now.Milliseconds()),
 		slots:   map[job.SlotKey]*slotState{},
-		running: map[WorkerKey]map[*slotState]struct{}{}, queues: map[string]*queue{}, lanes: map[job.UID]*lane{},
+		running: map[WorkerKey]map[*slotState]struct{}{}, queues: map[string]*queue{}, lanes: map[job.UID]*lane{}, deep: map[job.UID]*lane{},
 		checks:  checks{at: job.MaxInstant},
 		movedAt: now, lastUnique: now,
 	}

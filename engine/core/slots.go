@@ -275,6 +275,9 @@ func (e WorkerLost) apply(s *Shard) {
 	if e.Expired {
 		outcome, why = job.OutcomeLeaseLost, "the worker's lease ended"
 	}
+	if e.Expired {
+		s.lostStops(e.Worker)
+	}
 	for _, slot := range inOrder(maps.Keys(s.running[e.Worker])) {
 		if attempt, holds := e.Holds[slot.row.Key]; holds && attempt == slot.row.Attempt {
 			continue
@@ -546,8 +549,8 @@ func (s *Shard) cancelAs(slot *slotState, code, why string) {
 	if row.State == job.Running {
 		if !s.takeBack(slot) {
 			s.awaitStop(slot)
+			s.stop(slot, StopCancelled)
 		}
-		s.stop(slot, StopCancelled)
 		row.Outcome = job.OutcomeCancelled
 	}
 	row.ErrorCode, row.ErrorText = code, why
@@ -572,6 +575,11 @@ func (s *Shard) takeBack(slot *slotState) (taken bool) {
 // map, so that a history can be replayed.
 func inOrder(slots iter.Seq[*slotState]) []*slotState {
 	return slices.SortedFunc(slots, func(a, b *slotState) int { return compareKeys(a.row.Key, b.row.Key) })
+}
+
+// sortedKeys returns keys in their order.
+func sortedKeys(keys iter.Seq[job.SlotKey]) []job.SlotKey {
+	return slices.SortedFunc(keys, compareKeys)
 }
 
 func compareKeys(a, b job.SlotKey) int {

@@ -52,14 +52,16 @@ func (s *Shard) watchStalled() {
 	s.watch.stalled = stalled
 }
 
-// waitsSince returns since when the first slot in a handler's queue could have run. What
-// waits in the backlog came later.
-func (s *Shard) waitsSince(handler string) (job.Instant, bool) {
-	slot := s.queues[handler].peek()
-	if slot == nil {
-		return 0, false
+// waitsSince returns since when the first slot in a handler's queue could have run. The first
+// in the heap is the most urgent one, not the oldest. What waits in the backlog came later.
+func (s *Shard) waitsSince(handler string) (since job.Instant, waits bool) {
+	since = job.MaxInstant
+	for _, slot := range s.queues[handler].ready {
+		if slot.queued {
+			since, waits = min(since, readyAt(&slot.row)), true
+		}
 	}
-	return readyAt(&slot.row), true
+	return since, waits
 }
 
 // watchUnserved tells of the handlers that no worker serves and of which a job is about to

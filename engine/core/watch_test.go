@@ -123,3 +123,14 @@ func TestLongRunsAreToldOf(t *testing.T) {
 		t.Errorf("told %d times: %s", n, text)
 	}
 }
+
+// What waits for long is told of also where something more urgent came later.
+func TestStalledBehindMoreUrgentSlots(t *testing.T) {
+	r := newRig(t)
+	r.createWith("low", onceAt(time.Second), job.Policies{Priority: -10})
+	r.createWith("high", onceAt(r.cfg.StalledAfter), job.Policies{Priority: 10})
+	r.sleep(r.cfg.StalledAfter + time.Minute)
+	if n, _ := r.told(store.EventHandlerStalled); n != 1 || len(r.s.Attention().Stalled) != 1 {
+		t.Errorf("told %d times: %+v", n, r.s.Attention())
+	}
+}

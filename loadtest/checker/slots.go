@@ -92,7 +92,12 @@ func backlogRow(s *job.Slot, j *job.Job) store.BacklogRow {
 		row.Key.Handler, row.Key.Priority = j.Handler, -2*j.Policies.Priority
 		if _, limited := j.Policies.Overlap.Limit(); limited && s.State == job.Ready {
 			row.Key.Fairness, row.Key.Rank = s.Key.UID.String(), s.Key.FireTime
-			made = made && j.Policies.Overlap.Mode == job.OverlapAllow
+			switch j.Policies.Overlap.Mode {
+			case job.OverlapQueue:
+				made = false
+			case job.OverlapSkip, job.OverlapReplace:
+				made = s.RequestedAt != 0
+			}
 		}
 	}
 	if made {
