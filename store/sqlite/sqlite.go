@@ -39,6 +39,13 @@ var _ store.Store = (*DB)(nil)
 // maxReaders bounds the connections that read; each may hold some megabytes.
 const maxReaders = 4
 
+// Every connection has a cache of pages of its own. The readers' are small: what they scan
+// they read once, and the operating system keeps it for all of them.
+const (
+	writerCache = "cache_size(-65536)"
+	readerCache = "cache_size(-8192)"
+)
+
 // Open opens or makes the file at path. It fails if another process has it open.
 func Open(ctx context.Context, path string) (*DB, error) {
 	lock, err := lockFile(path + ".lock")
@@ -53,8 +60,8 @@ func Open(ctx context.Context, path string) (*DB, error) {
 }
 
 func (db *DB) open(ctx context.Context, path string) (err error) {
-	common := []string{"journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)", "foreign_keys(1)", "cache_size(-65536)"}
-	if db.write, err = sql.Open("sqlite", dsn(path, "immediate", common...)); err != nil {
+	common := []string{"journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)", "foreign_keys(1)"}
+	if db.write, err = sql.Open("sqlite", dsn(path, "immediate", append(common, writerCache)...)); err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	db.write.SetMaxOpenConns(1)
@@ -69,7 +76,7 @@ func (db *DB) open(ctx context.Context, path string) (err error) {
 			return fmt.Errorf("prepare %q: %w", query, err)
 		}
 	}
-	if db.read, err = sql.Open("sqlite", dsn(path, "deferred", append(common, "query_only(1)")...)); err != nil {
+	if db.read, err = sql.Open("sqlite", dsn(path, "deferred", append(common, readerCache, "query_only(1)")...)); err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	db.read.SetMaxOpenConns(maxReaders)
