@@ -36,6 +36,7 @@ func (l *loop) startGroup() {
 	}
 	g := &group{at: l.now}
 	room := store.MaxBatchRows
+	var faulty []*core.Shard
 	for i := range l.order {
 		// Begin where the last group ended, lest a busy shard take all the room.
 		s := l.shards[l.order[(i+l.turn)%len(l.order)]]
@@ -45,7 +46,12 @@ func (l *loop) startGroup() {
 		if b := s.Ready(l.now, room); b != nil {
 			room -= b.Rows.Rows()
 			g.members = append(g.members, &member{shard: s, rows: b.Rows})
+		} else if s.Fault() != nil {
+			faulty = append(faulty, s)
 		}
+	}
+	for _, s := range faulty {
+		l.dropFaulty(s)
 	}
 	if len(g.members) == 0 {
 		return

@@ -39,6 +39,30 @@ func TestAFencedBatchDropsOnlyItsOwnShard(t *testing.T) {
 	}
 }
 
+// A shard that made a false step takes part in no batch, and is loaded anew; the others go on.
+func TestAFaultyShardIsLeftOutOfTheBatch(t *testing.T) {
+	cfg := DefaultConfig("n", 4)
+	cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	l := newLoop(New(cfg, nil, nil))
+	l.now = l.time()
+	for _, id := range []shard.ID{1, 2} {
+		l.add(core.New(cfg.Core, store.Owned{Proof: shard.Proof{Shard: id, Epoch: 1}, Watermark: l.now}, store.Loaded{}, l.workers, l.now))
+	}
+	faulty := l.shards[1]
+	faulty.Ready(l.now, store.MaxBatchRows)
+	faulty.Step(l.now, core.Committed{Outcome: store.ShardOutcome{Gaps: []store.GapKey{{}}}})
+	if faulty.Fault() == nil {
+		t.Fatal("there is no fault")
+	}
+	l.startGroup()
+	if g := <-l.commits; len(g.members) != 1 || g.members[0].shard != l.shards[2] {
+		t.Errorf("%d shards take part", len(g.members))
+	}
+	if l.shards[1] != nil || len(l.unloaded) != 1 || l.unloaded[0].id != 1 {
+		t.Errorf("the shard is kept; loaded anew are %+v", l.unloaded)
+	}
+}
+
 // A job whose rows are refused is set aside by the batch that leaves them out: after a
 // crash nobody would know that its slots are missing.
 func TestARefusedJobIsSetAsideByTheSameBatch(t *testing.T) {

@@ -214,6 +214,11 @@ func (l *loop) sleep() time.Duration {
 func (l *loop) step(s *core.Shard, e core.Event) {
 	s.Step(l.now, e)
 	l.collect(s)
+	l.dropFaulty(s)
+}
+
+// dropFaulty has a shard loaded anew that made a false step.
+func (l *loop) dropFaulty(s *core.Shard) {
 	if err := s.Fault(); err != nil {
 		l.cfg.Log.Error("a shard made a false step and is loaded anew", "shard", s.Proof().Shard, "error", err)
 		l.reload(s.Proof().Shard, reloadDelay)

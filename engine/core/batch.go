@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -75,6 +76,9 @@ func (s *Shard) Ready(now job.Instant, room int) *Batch {
 	if len(s.pending.dirty) == 0 && s.openFromSent < s.openFrom {
 		b.Rows.OpenFrom, s.openFromSent = s.openFrom, s.openFrom
 	}
+	if s.fault != nil {
+		return nil // what led there must not reach the database
+	}
 	s.inflight = b
 	return b
 }
@@ -144,6 +148,9 @@ func (s *Shard) writeSlot(b *Batch, slot *slotState, viaCreate bool) {
 	b.slots = append(b.slots, slot)
 	b.messages = append(b.messages, slot.messages)
 	slot.messages = nil
+	if !s.armed(slot) { // a fault of this program, too: the slot would be stuck
+		s.fault = fmt.Errorf("slot %s of job %s is %v, and nothing ends its wait", slot.row.Key.FireTime, slot.row.Key.UID, slot.row.State)
+	}
 }
 
 // deadLetter describes a dead slot.

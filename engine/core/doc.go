@@ -24,14 +24,16 @@
 //	  ▲                 │ failure · timeout · lost lease · handed back
 //	  └──(not before)───┤ budget left
 //	                    └ exhausted or permanent ─▶ DEAD
-//	READY, RUNNING ──▶ CANCELLED
+//	READY, RUNNING ──▶ CANCELLED, EXPIRED
+//	READY ──▶ SKIPPED
 //
 // # Who can be waited for
 //
-// Every slot that is not final has something that ends its wait, and armed checks
-// it: a READY slot lies in its handler's queue, or has a timer for its not-before
-// instant, or lies in the backlog; a RUNNING slot has a timer for its timeout, and
-// its worker has a lease.
+// Every slot that is not final has something that ends its wait. A READY slot stands in
+// its handler's queue or in its job's line, or has a timer for its not-before instant, or
+// lies in the backlog; a RUNNING slot has a timer for its timeout, and its worker has a
+// lease. Whenever a slot is written, armed checks that: a shard that made a slot for which
+// nobody waits is loaded anew, before that reaches the database.
 //
 // # What bounds the memory
 //

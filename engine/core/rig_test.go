@@ -732,6 +732,11 @@ func (r *rig) pump() {
 			r.s.Step(r.now, r.answer(read))
 		}
 		if len(reads) == 0 && len(r.s.outbox) == 0 {
+			for _, slot := range r.s.slots {
+				if !r.s.armed(slot) {
+					r.t.Fatalf("nothing ends the wait of slot %+v", slot.row)
+				}
+			}
 			return
 		}
 	}

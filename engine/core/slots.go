@@ -104,6 +104,18 @@ func (s *Shard) setState(slot *slotState, next job.State) {
 	}
 }
 
+// armed reports whether something ends the wait of a slot. A slot of a job that was set aside
+// waits for a person, who is told of it.
+func (s *Shard) armed(slot *slotState) bool {
+	switch slot.row.State {
+	case job.Ready:
+		return slot.queued || slot.lined || slot.displaced || slot.asleep && s.wheel.Armed(slot.timer) || slot.job.aside
+	case job.Running:
+		return slot.unsent || s.wheel.Armed(slot.timer)
+	}
+	return true
+}
+
 func (s *Shard) startRunning(slot *slotState, key WorkerKey) {
 	set := s.running[key]
 	if set == nil {

@@ -134,3 +134,40 @@ func TestStalledBehindMoreUrgentSlots(t *testing.T) {
 		t.Errorf("told %d times: %+v", n, r.s.Attention())
 	}
 }
+
+// A slot that nobody waits for doesn't reach the database: its shard is loaded anew, and what
+// is loaded is armed.
+func TestASlotThatNothingWouldEnd(t *testing.T) {
+	for what, disarm := range map[string]func(r *rig, slot *slotState){
+		"READY, in no queue": func(r *rig, slot *slotState) { r.s.queue("h").leave(slot) },
+		"asleep without a timer": func(r *rig, slot *slotState) {
+			r.s.queue("h").leave(slot)
+			slot.row.NotBefore = r.now.Add(time.Minute)
+			r.s.wait(r.s.queue("h"), slot, true)
+			r.s.wheel.Cancel(slot.timer)
+		},
+		"RUNNING without a timeout": func(r *rig, slot *slotState) {
+			r.join("w", 1)
+			r.s.wheel.Cancel(slot.timer)
+		},
+	} {
+		r := newRig(t)
+		j := r.create(r.newJob("j", job.Schedule{Kind: job.KindImmediate}))
+		slot := r.s.slots[job.SlotKey{FireTime: r.firstOf(j), UID: j.UID}]
+		if !r.s.armed(slot) {
+			t.Fatalf("%s: it isn't armed to begin with", what)
+		}
+		disarm(r, slot)
+		r.s.markDirty(slot)
+		if b := r.s.Ready(r.now, store.MaxBatchRows); b != nil || r.s.Fault() == nil {
+			t.Errorf("%s: a batch %+v, and the fault %v", what, b, r.s.Fault())
+		}
+		r.s.Abandon()
+		r.restart()
+		for _, slot := range r.s.slots {
+			if !r.s.armed(slot) {
+				t.Errorf("%s: nothing ends the wait of the slot that was loaded: %+v", what, slot.row)
+			}
+		}
+	}
+}

@@ -142,9 +142,10 @@ func (p *pair) add(at int64) {
 
 func (p *pair) cancel(h Timer) {
 	p.t.Helper()
+	armed := p.w.Armed(h)
 	ok, want := p.w.Cancel(h), p.m.cancel(h)
-	if ok != want {
-		p.t.Fatalf("Cancel(%x) = %v; want %v", h, ok, want)
+	if armed != want || ok != want || p.w.Armed(h) {
+		p.t.Fatalf("Armed(%x) = %v, Cancel = %v, then Armed = %v; want %v", h, armed, ok, p.w.Armed(h), want)
 	}
 	if ok && p.w.stale > p.w.armed+p.w.slack {
 		p.t.Fatalf("%d stale entries for %d timers", p.w.stale, p.w.armed)

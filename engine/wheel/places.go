@@ -53,13 +53,18 @@ func (s *slab) grow() {
 // disarm disarms t, whatever handle it is, and says whether it was armed. Its
 // place becomes free by put, once its entry goes.
 func (s *slab) disarm(t Timer) bool {
-	i := t.index()
-	c := i >> genBits
-	if int(c) >= len(s.gens) || s.gens[c][i%(1<<genBits)] != t.gen() || !s.live(t) {
+	if !s.valid(t) {
 		return false
 	}
 	s.clear(t)
 	return true
+}
+
+// valid says whether t, whatever handle it is, is armed.
+func (s *slab) valid(t Timer) bool {
+	i := t.index()
+	c := i >> genBits
+	return int(c) < len(s.gens) && s.gens[c][i%(1<<genBits)] == t.gen() && s.live(t)
 }
 
 // live says whether t, the handle of an entry, is armed.

@@ -140,6 +140,9 @@ func (w *Wheel[T]) Add(at int64, v T) Timer {
 	return t
 }
 
+// Armed says whether t is still to expire.
+func (w *Wheel[T]) Armed(t Timer) bool { return w.places.valid(t) }
+
 // Cancel disarms t and says whether it was armed: not if it has expired, was
 // cancelled before, or is the zero Timer. The payload is not cleared at once, see
 // Memory above.
