@@ -41,6 +41,7 @@ check: $(TOOLS)/stamp ## Check what tests don't: fresh generated files, lint, fo
 	git diff --exit-code -- proto docs/api
 	@test -z "$$(git status --porcelain -- proto docs/api)" || { git status --short -- proto docs/api; echo "generated files are not committed"; exit 1; }
 	@test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.'))" || { gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.'); echo "not formatted: run gofmt -w"; exit 1; }
+	@big=$$(git ls-files -z | xargs -0 sh -c 'find "$$@" -size +1024k' sh); test -z "$$big" || { echo "$$big"; echo "files above 1 MiB don't belong here"; exit 1; }
 	$(GO) vet ./...
 	$(TOOLS)/staticcheck ./...
 	$(GO) mod verify
