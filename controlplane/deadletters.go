@@ -225,6 +225,17 @@ type bulk struct {
 // errBraked ends a bulk of which too many failed again.
 var errBraked = errors.New("too many failed again")
 
+// carryOut tells what is meant and then, unless it is only to be looked at, does it.
+func (b *bulk) carryOut(ctx context.Context, what string, f store.DeadLetterFilter, dry bool, tell func(state carillonv1.BulkState) error) error {
+	if dry {
+		return tell(carillonv1.BulkState_BULK_STATE_DONE)
+	}
+	if err := tell(carillonv1.BulkState_BULK_STATE_RUNNING); err != nil {
+		return err
+	}
+	return b.service.toStatus(ctx, what, b.run(ctx, f, tell))
+}
+
 // run settles all that are meant, and calls tell about once a second, and at the end.
 func (b *bulk) run(ctx context.Context, f store.DeadLetterFilter, tell func(state carillonv1.BulkState) error) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -480,13 +491,7 @@ func (s deadLetterService) RedriveDeadLetters(req *carillonv1.RedriveDeadLetters
 		groups = nil
 		return stream.Send(m)
 	}
-	if req.GetValidateOnly() {
-		return tell(carillonv1.BulkState_BULK_STATE_DONE)
-	}
-	if err := tell(carillonv1.BulkState_BULK_STATE_RUNNING); err != nil {
-		return err
-	}
-	return s.toStatus(ctx, "redrive dead letters", b.run(ctx, filter, tell))
+	return b.carryOut(ctx, "redrive dead letters", filter, req.GetValidateOnly(), tell)
 }
 
 // DiscardDeadLetters implements DeadLetterService.
@@ -518,11 +523,5 @@ func (s deadLetterService) DiscardDeadLetters(req *carillonv1.DiscardDeadLetters
 		groups = nil
 		return stream.Send(m)
 	}
-	if req.GetValidateOnly() {
-		return tell(carillonv1.BulkState_BULK_STATE_DONE)
-	}
-	if err := tell(carillonv1.BulkState_BULK_STATE_RUNNING); err != nil {
-		return err
-	}
-	return s.toStatus(ctx, "discard dead letters", b.run(ctx, filter, tell))
+	return b.carryOut(ctx, "discard dead letters", filter, req.GetValidateOnly(), tell)
 }

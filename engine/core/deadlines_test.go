@@ -227,15 +227,14 @@ func TestPriorityAges(t *testing.T) {
 		r := newRig(t)
 		r.cfg.ReadyLimit = limit
 		r.restart()
-		old := r.createWith("old", job.Schedule{Kind: job.KindImmediate}, job.Policies{})
+		r.createWith("old", job.Schedule{Kind: job.KindImmediate}, job.Policies{})
 		r.sleep(25 * time.Second)
-		var want []string
 		for _, p := range []int32{-1, 0, 1, 3} {
 			r.createWith(fmt.Sprint("p", p), job.Schedule{Kind: job.KindImmediate}, job.Policies{Priority: p})
 			r.sleep(time.Second)
 		}
 		r.sleep(10 * time.Second)
-		w := r.join("w", 1)
+		r.join("w", 1)
 		var got []string
 		for range 20 {
 			for _, a := range r.assigned() {
@@ -245,11 +244,10 @@ func TestPriorityAges(t *testing.T) {
 			r.sleep(100 * time.Millisecond)
 		}
 		// old has waited 25 s longer than p0: less than p1's 30 s, more than p0's nothing.
-		want = []string{"p3", "p1", "old", "p0", "p-1"}
+		want := []string{"p3", "p1", "old", "p0", "p-1"}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: ran %v, want %v", what, got, want)
 		}
-		_, _ = old, w
 	}
 }
 

@@ -182,13 +182,12 @@ func TestTwoOwnersInsertTheSame(t *testing.T) {
 func TestEndedRunsSuppressNothing(t *testing.T) {
 	r := newRig(t)
 	r.join("w", 10)
-	j := r.createWith("j", minutely, job.Policies{Overlap: job.Overlap{Mode: job.OverlapSkip}})
+	r.createWith("j", minutely, job.Policies{Overlap: job.Overlap{Mode: job.OverlapSkip}})
 	for range 5 {
 		r.sleep(61 * time.Second)
 		r.serveAll()
 	}
 	r.wantStates("SUCCEEDED:5 ")
-	_ = j
 }
 
 // B79: times that workers report decide nothing.
@@ -312,7 +311,7 @@ func TestWhatADeadWorkerHeld(t *testing.T) {
 	for kind, s := range kinds() {
 		r := newRig(t)
 		w := r.join("w", 10)
-		j := r.createWith("j", s, job.Policies{})
+		r.createWith("j", s, job.Policies{})
 		r.sleep(11 * time.Second)
 		a := r.assigned()[0]
 		r.workers.Remove("w")
@@ -329,7 +328,6 @@ func TestWhatADeadWorkerHeld(t *testing.T) {
 		if got := r.slots[a.Token.Key]; got.Failures != 1 || got.Attempt != 3 {
 			t.Errorf("%s: after it was handed back %+v", kind, got)
 		}
-		_ = j
 	}
 }
 
