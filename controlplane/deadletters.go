@@ -348,8 +348,11 @@ func (b *bulk) one(ctx context.Context, d *store.DeadLetterOf, j *job.Job) error
 
 // insist settles a slot, again while its shard is being loaded or the database is away.
 func (b *bulk) insist(ctx context.Context, found store.SlotOf) error {
-	for {
+	for again := false; ; again = true {
 		err := b.settle(ctx, found)
+		if again && errors.Is(err, core.ErrNotDead) {
+			return nil // it was settled, and the answer lost
+		}
 		if !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, engine.ErrNotOwned) {
 			return err
 		}
