@@ -5,12 +5,14 @@ import (
 	"errors"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/carillon-scheduler/carillon/coordinator"
 	"github.com/carillon-scheduler/carillon/engine/core"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -25,10 +27,10 @@ type loadJob struct {
 	delay time.Duration // before the first try
 }
 
-// loaders is how many shards are loaded at the same time: while one is read by the
-// database, another is put into memory. What concerns one shard is done by one loader, in
-// its order.
-const loaders = 2
+// loaders is how many shards are loaded at the same time: while one is put into memory,
+// others are read by the database, or wait until their take-over is durable. What concerns
+// one shard is done by one loader, in its order.
+const loaders = 4
 
 // loadTask is a change of a shard's ownership, or a shard that the loop wants back.
 type loadTask struct {
@@ -39,8 +41,12 @@ type loadTask struct {
 // maxLoadTasks bounds what waits for a loader; then the coordinator waits.
 const maxLoadTasks = 1024
 
-// manyJobs is after how many loaded jobs it is worth giving back memory.
+// manyJobs is after how many loaded jobs memory is given back.
 const manyJobs = 50_000
+
+// rooms are for the rows of shards that are loaded, of []job.Job: made for each shard anew,
+// they would be most of the garbage.
+var rooms sync.Pool
 
 // loadAll follows the coordinator, and has the shards loaded, each of which fires as soon
 // as it is.
@@ -78,19 +84,12 @@ func (l *loop) loadSome(ctx context.Context, tasks <-chan loadTask) error {
 	var failed []loadJob
 	retry := time.NewTicker(loadRetryEvery)
 	defer retry.Stop()
-	jobs := 0 // loaded since memory was last given back
 	try := func(j loadJob) {
-		again, n, done := l.load(ctx, j)
-		if jobs += n; !done {
+		if again, done := l.load(ctx, j); !done {
 			failed = append(failed, again)
 		}
 	}
 	for {
-		if jobs >= manyJobs && len(tasks) == 0 {
-			// Their rows took more than what is left of them: it would stay for minutes.
-			debug.FreeOSMemory()
-			jobs = 0
-		}
 		select {
 		case t := <-tasks:
 			if t.change == nil {
@@ -128,10 +127,9 @@ const loadRetryEvery = 500 * time.Millisecond
 // loadTimeout bounds one try to load a shard, which may be large.
 const loadTimeout = 2 * time.Minute
 
-// load takes a shard over and hands it to the loop, with so many recurring jobs. It gives
-// up if somebody else is the owner; done is false if the shard is to be tried again, as
-// far as it came.
-func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, jobs int, done bool) {
+// load takes a shard over and hands it to the loop. It gives up if somebody else is the
+// owner; done is false if the shard is to be tried again, as far as it came.
+func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 	if j.delay > 0 {
 		select {
 		case <-time.After(j.delay):
@@ -139,28 +137,41 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, jobs int, do
 		}
 		j.delay = 0
 	}
-	loaded, err := l.tryLoad(ctx, &j)
+	room, _ := rooms.Get().([]job.Job)
+	loaded, err := l.tryLoad(ctx, &j, room)
 	switch {
 	case err == nil:
 		_ = l.node.post(ctx, func(l *loop) { // fails only if the loop has ended
 			l.wake()
 			l.claims[j.id] = j.claim
 			l.add(core.New(l.cfg.Core, j.owned, loaded, l.workers, l.now))
+			clear(loaded.Recurring)     // nothing of a shard lies in its rows
+			rooms.Put(loaded.Recurring) //nolint:staticcheck // one allocation for thousands of jobs
 		})
-		return j, len(loaded.Recurring), true
+		l.countLoaded(len(loaded.Recurring))
+		return j, true
 	case ctx.Err() != nil:
-		return j, 0, true
+		return j, true
 	case errors.Is(err, store.ErrSuperseded):
 		l.cfg.Log.Error("a shard belongs to another owner", "shard", j.id, "error", err)
 		l.cfg.Observer.FenceLost()
-		return j, 0, true
+		return j, true
 	}
 	l.cfg.Log.Error("loading a shard failed; it is tried again", "shard", j.id, "error", err)
-	return j, 0, false
+	return j, false
+}
+
+// countLoaded gives back memory after every so many jobs: their rows took more than what is
+// left of them, which would double what the node takes, and stay for minutes.
+func (l *loop) countLoaded(jobs int) {
+	after := l.loaded.Add(int64(jobs))
+	if after/manyJobs > (after-int64(jobs))/manyJobs {
+		debug.FreeOSMemory()
+	}
 }
 
 // tryLoad takes a shard over, if that isn't done, and loads it.
-func (l *loop) tryLoad(ctx context.Context, j *loadJob) (store.Loaded, error) {
+func (l *loop) tryLoad(ctx context.Context, j *loadJob, room []job.Job) (store.Loaded, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	if j.owned.Proof.Epoch == 0 {
@@ -168,7 +179,7 @@ func (l *loop) tryLoad(ctx context.Context, j *loadJob) (store.Loaded, error) {
 			return store.Loaded{}, err
 		}
 	}
-	loaded, err := l.node.store.Load(ctx, j.owned.Proof)
+	loaded, err := l.node.store.Load(ctx, j.owned.Proof, room)
 	if err == nil {
 		err = core.CanRead(loaded)
 	}

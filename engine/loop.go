@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/engine/clock"
@@ -34,7 +35,8 @@ type loop struct {
 	unread    []readJob // wait for a reader: the loop itself never waits for one
 	retention retention
 	loads     chan loadJob
-	unloaded  []loadJob // wait for the loader
+	unloaded  []loadJob    // wait for the loader
+	loaded    atomic.Int64 // jobs, by all loaders
 
 	clock     clock.Clock
 	alarmed   bool // the clocks disagree

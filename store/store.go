@@ -504,8 +504,9 @@ type DoneJob struct {
 // Loader reads what an owner needs. Every read first sees the owner's epoch and
 // fails with a *FencedError otherwise.
 type Loader interface {
-	// Load reads a shard after its take-over.
-	Load(ctx context.Context, p shard.Proof) (Loaded, error)
+	// Load reads a shard after its take-over. The recurring jobs overwrite what room holds,
+	// as far as that reaches; it may be nil.
+	Load(ctx context.Context, p shard.Proof, room []job.Job) (Loaded, error)
 	// OnceJobs reads jobs of one fire time, in the order (fire time, uid), after a
 	// place in that order and with fire times up to until: those that live, and
 	// those that ended at their fire time or later, which may still owe a slot.

@@ -12,6 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/carillon-scheduler/carillon/loadtest/process"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
@@ -236,8 +237,9 @@ func (r *rig) recurring(ctx context.Context) (measured, error) {
 	if err != nil {
 		return measured{}, err
 	}
-	facts["load_seconds"] = took.Seconds()
-	r.say("the node was ready %.2f s after its restart", took.Seconds())
+	peak := float64(process.Peak(r.node.PID())) / (1 << 20)
+	facts["load_seconds"], facts["load_peak_mebibytes"] = took.Seconds(), peak
+	r.say("the node was ready %.2f s after its restart, and took at most %.0f MiB till then", took.Seconds(), peak)
 	if err := r.idle(ctx, empty, facts); err != nil {
 		return measured{}, err
 	}

@@ -58,20 +58,25 @@ func readUsed(pid int) (u Usage, ok bool) {
 		u.CPU += time.Duration(n) * tick
 	}
 	pages, err := strconv.ParseInt(fields[21], 10, 64)
-	u.Memory, u.Written = pages*int64(os.Getpagesize()), written(dir+"/io")
+	// What came of it on a disk isn't told by anything: the kernel counts a page for each
+	// byte, and a large page for some.
+	u.Memory, u.Written = pages*int64(os.Getpagesize()), number(dir+"/io", "wchar:")
 	return u, err == nil
 }
 
-// written reads how many bytes a process wrote. What came of it on a disk isn't told by
-// anything: the kernel counts a page for each byte, and a large page for some.
-func written(path string) int64 {
+// Peak returns the most resident bytes that a process had; zero if that isn't known.
+func Peak(pid int) int64 { return number("/proc/"+strconv.Itoa(pid)+"/status", "VmHWM:") << 10 }
+
+// number reads the number behind a prefix of a line; zero if there is none, since the
+// process has ended, or belongs to another user.
+func number(path, prefix string) int64 {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return 0 // it has ended, or belongs to another user
+		return 0
 	}
 	for line := range strings.Lines(string(text)) {
-		if digits, ok := strings.CutPrefix(line, "wchar: "); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+		if rest, ok := strings.CutPrefix(line, prefix); ok {
+			n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
 			if err != nil {
 				return 0
 			}

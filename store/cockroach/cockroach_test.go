@@ -199,13 +199,13 @@ func TestTheRefusedJobIsFound(t *testing.T) {
 	if !errors.As(err, &refused) || refused.UID != rows.Creates[33].Job.UID {
 		t.Fatalf("commit: %v", err)
 	}
-	if l, err := db.Load(t.Context(), owned.Proof); err != nil || len(l.Recurring) != 0 {
+	if l, err := db.Load(t.Context(), owned.Proof, nil); err != nil || len(l.Recurring) != 0 {
 		t.Fatalf("%d jobs of a refused batch, %v", len(l.Recurring), err)
 	}
 	if _, err := db.Commit(t.Context(), batch(rows.Without(refused.UID))); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := db.Load(t.Context(), owned.Proof); err != nil || len(l.Recurring) != 49 {
+	if l, err := db.Load(t.Context(), owned.Proof, nil); err != nil || len(l.Recurring) != 49 {
 		t.Fatalf("%d jobs, %v", len(l.Recurring), err)
 	}
 }
@@ -437,7 +437,7 @@ func TestAFloodOfListsDelaysNoCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l, err := db.Load(t.Context(), owned.Proof); err != nil || len(l.Recurring) != 19 {
+	if l, err := db.Load(t.Context(), owned.Proof, nil); err != nil || len(l.Recurring) != 19 {
 		t.Errorf("loaded %d, %v", len(l.Recurring), err)
 	}
 	close(hold)
@@ -460,7 +460,7 @@ func TestCancelledCallsLeaveNoConnectionBehind(t *testing.T) {
 			case 1:
 				_, _ = db.CountSlots(ctx, "d", 0)
 			case 2:
-				_, _ = db.Load(ctx, owned.Proof)
+				_, _ = db.Load(ctx, owned.Proof, nil)
 			case 3:
 				_, _ = db.Commit(ctx, batch(store.ShardBatch{Proof: owned.Proof, Watermark: owned.Watermark}))
 			case 4:

@@ -245,7 +245,7 @@ func TestALoadSeesASlowPredecessor(t *testing.T) {
 	if err := <-committed; err != nil {
 		t.Fatal(err)
 	}
-	l, err := r.new.Load(t.Context(), o.Proof)
+	l, err := r.new.Load(t.Context(), o.Proof, nil)
 	if err != nil || len(l.Recurring) != 1 || o.Watermark == r.owned.Watermark {
 		t.Errorf("loaded %d jobs, watermark %s, %v", len(l.Recurring), o.Watermark, err)
 	}

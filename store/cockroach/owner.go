@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
@@ -153,13 +154,13 @@ func (db *DB) inOwnedRead(ctx context.Context, p shard.Proof, fn func(tx pgx.Tx)
 }
 
 // Load implements store.Loader.
-func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err error) {
+func (db *DB) Load(ctx context.Context, p shard.Proof, room []job.Job) (l store.Loaded, err error) {
 	id := int32(p.Shard)
 	err = db.inOwnedRead(ctx, p, func(tx pgx.Tx) (err error) {
 		if l.Gaps, err = gaps(ctx, tx, id); err != nil {
 			return err
 		}
-		if l.Recurring, err = recurring(ctx, tx, id, l.Gaps); err != nil {
+		if l.Recurring, err = recurring(ctx, tx, id, l.Gaps, room); err != nil {
 			return err
 		}
 		rows, err := tx.Query(ctx, loadOpen, id)
@@ -182,9 +183,14 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 // recurring reads the live recurring jobs, and those that ended after the watermark
 // or the oldest open gap's cursor: they may still owe slots. Jobs with an inbox row
 // are left to the inbox.
-func recurring(ctx context.Context, tx pgx.Tx, id int32, open []store.Gap) ([]job.Job, error) {
+func recurring(ctx context.Context, tx pgx.Tx, id int32, open []store.Gap, room []job.Job) ([]job.Job, error) {
+	scanner := &storekit.RecurringScanner{Shard: shard.ID(id), Borrow: func(b *[]byte) any { return (*pgtype.DriverBytes)(b) }}
 	rows, err := tx.Query(ctx, loadRecurring, id)
-	jobs, err := collect(rows, err, storekit.ScanJob)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	jobs, err := scanner.ScanAll(room[:0], rows)
 	if err != nil {
 		return nil, err
 	}
@@ -196,8 +202,11 @@ func recurring(ctx context.Context, tx pgx.Tx, id int32, open []store.Gap) ([]jo
 		oldest = min(oldest, g.Cursor.FireTime)
 	}
 	rows, err = tx.Query(ctx, loadEnded, id, int64(oldest))
-	ended, err := collect(rows, err, storekit.ScanJob)
-	return append(jobs, ended...), err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	return scanner.ScanAll(jobs, rows)
 }
 
 type querier interface {

@@ -89,7 +89,7 @@ func (r *rivals) takeOver() store.Owned {
 // after it woke up.
 func (r *rivals) wantNothing(o store.Owned) {
 	r.t.Helper()
-	if l, err := r.new.Load(r.t.Context(), o.Proof); err != nil || len(l.Recurring) != 0 {
+	if l, err := r.new.Load(r.t.Context(), o.Proof, nil); err != nil || len(l.Recurring) != 0 {
 		r.t.Errorf("the new owner loaded %d jobs, %v", len(l.Recurring), err)
 	}
 	if o.Watermark != r.owned.Watermark {

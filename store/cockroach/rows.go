@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,8 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storekit"
 )
 
-// collect reads all rows of a query. The room for them is doubled: of thousands of large
-// values, smaller steps make more garbage than all the rest.
+// collect reads all rows of a query.
 func collect[T any](rows pgx.Rows, err error, scan func(storekit.Scanner) (T, error)) ([]T, error) {
 	if err != nil {
 		return nil, err
@@ -24,9 +22,6 @@ func collect[T any](rows pgx.Rows, err error, scan func(storekit.Scanner) (T, er
 		v, err := scan(rows)
 		if err != nil {
 			return nil, err
-		}
-		if len(all) == cap(all) {
-			all = slices.Grow(all, max(len(all), 8))
 		}
 		all = append(all, v)
 	}

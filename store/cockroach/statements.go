@@ -155,9 +155,9 @@ const (
 	notInInbox = ` AND (SELECT count(*) FROM inbox i WHERE i.shard = j.shard AND i.uid = j.uid) < 1`
 
 	selectGaps    = `SELECT to_time, uid, from_time, cursor_time, cursor_uid, made_at, options FROM gaps WHERE shard = $1 ORDER BY to_time, uid`
-	loadRecurring = `SELECT ` + storekit.JobColumns + ` FROM jobs j WHERE j.shard = $1 AND j.kind >= 3 AND j.ended_at IS NULL` + notInInbox
+	loadRecurring = `SELECT ` + storekit.RecurringColumns + ` FROM jobs j WHERE j.shard = $1 AND j.kind >= 3 AND j.ended_at IS NULL` + notInInbox
 	loadWatermark = `SELECT watermark FROM shards WHERE shard = $1`
-	loadEnded     = `SELECT ` + storekit.JobColumns + ` FROM jobs j WHERE j.shard = $1 AND j.ended_at IS NOT NULL AND j.ended_at >= $2 AND j.kind >= 2` + notInInbox
+	loadEnded     = `SELECT ` + storekit.RecurringColumns + ` FROM jobs j WHERE j.shard = $1 AND j.ended_at IS NOT NULL AND j.ended_at >= $2 AND j.kind >= 2` + notInInbox
 	loadOpen      = `SELECT ` + storekit.SlotColumns + `, ` + storekit.JobColumns + slotJoin + `
 		WHERE s.shard = $1 AND s.fire_time >= (SELECT open_from FROM shards WHERE shard = $1) AND s.state IN (1, 2)
 		AND (SELECT count(*) FROM backlog b WHERE b.shard = s.shard AND b.fire_time = s.fire_time AND b.uid = s.uid AND b.waiting) = 0`

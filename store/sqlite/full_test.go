@@ -74,7 +74,7 @@ func TestLoadFindsBacklogRowsByTheirSlot(t *testing.T) {
 	if _, err := db.Commit(t.Context(), store.Batch{Shards: []store.ShardBatch{b}}); err != nil {
 		t.Fatal(err)
 	}
-	l, err := db.Load(t.Context(), owned.Proof)
+	l, err := db.Load(t.Context(), owned.Proof, nil)
 	if err != nil || len(l.Open) != 0 {
 		t.Fatalf("%d slots are open beside the backlog, %v", len(l.Open), err)
 	}

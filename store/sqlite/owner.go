@@ -132,13 +132,13 @@ func (db *DB) inOwnedRead(ctx context.Context, p shard.Proof, fn func(tx *sql.Tx
 const slotJoin = ` FROM slots s JOIN jobs j ON j.shard = s.shard AND j.uid = s.uid `
 
 // Load implements store.Loader.
-func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err error) {
+func (db *DB) Load(ctx context.Context, p shard.Proof, room []job.Job) (l store.Loaded, err error) {
 	id := int64(p.Shard)
 	err = db.inOwnedRead(ctx, p, func(tx *sql.Tx) (err error) {
 		if l.Gaps, err = gaps(ctx, tx, id); err != nil {
 			return err
 		}
-		if l.Recurring, err = recurring(ctx, tx, id, l.Gaps); err != nil {
+		if l.Recurring, err = recurring(ctx, tx, id, l.Gaps, room); err != nil {
 			return err
 		}
 		rows, err := tx.QueryContext(ctx, `SELECT `+storekit.SlotColumns+`, `+storekit.JobColumns+slotJoin+`
@@ -165,7 +165,7 @@ func (db *DB) Load(ctx context.Context, p shard.Proof) (l store.Loaded, err erro
 // recurring reads the live recurring jobs, and those that ended after the watermark
 // or the oldest open gap's cursor: they may still owe slots. Jobs with an inbox row
 // are left to the inbox.
-func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]job.Job, error) {
+func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap, room []job.Job) ([]job.Job, error) {
 	rows, err := tx.QueryContext(ctx, `SELECT uid FROM inbox WHERE shard = ?`, id)
 	waiting, err := collect(rows, err, storekit.ScanUID)
 	if err != nil {
@@ -175,9 +175,13 @@ func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]j
 	if err != nil {
 		return nil, err
 	}
-	scanner := storekit.RecurringScanner{Shard: shard.ID(id)}
+	scanner := &storekit.RecurringScanner{Shard: shard.ID(id), Borrow: func(b *[]byte) any { return (*sql.RawBytes)(b) }}
 	rows, err = tx.QueryContext(ctx, `SELECT `+storekit.RecurringColumns+` FROM jobs j `+access+` WHERE j.shard = ? AND j.kind >= 3 AND j.ended_at IS NULL`, id)
-	jobs, err := collect(rows, err, scanner.Scan)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	jobs, err := scanner.ScanAll(room[:0], rows)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +193,11 @@ func recurring(ctx context.Context, tx *sql.Tx, id int64, open []store.Gap) ([]j
 		oldest = min(oldest, g.Cursor.FireTime)
 	}
 	rows, err = tx.QueryContext(ctx, `SELECT `+storekit.RecurringColumns+` FROM jobs j WHERE j.shard = ? AND j.ended_at >= ? AND j.kind >= 2`, id, int64(oldest))
-	jobs, err = collectInto(jobs, rows, err, scanner.Scan)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	jobs, err = scanner.ScanAll(jobs, rows)
 	if len(waiting) > 0 {
 		jobs = slices.DeleteFunc(jobs, func(j job.Job) bool { return slices.Contains(waiting, j.UID) })
 	}

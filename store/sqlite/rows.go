@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"database/sql"
-	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store/storekit"
@@ -10,23 +9,15 @@ import (
 
 // collect reads all rows of a query.
 func collect[T any](rows *sql.Rows, err error, scan func(storekit.Scanner) (T, error)) ([]T, error) {
-	return collectInto(nil, rows, err, scan)
-}
-
-// collectInto reads all rows of a query behind others. The room for them is doubled: of
-// thousands of large values, smaller steps make more garbage than all the rest.
-func collectInto[T any](all []T, rows *sql.Rows, err error, scan func(storekit.Scanner) (T, error)) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
+	var all []T
 	for rows.Next() {
 		v, err := scan(rows)
 		if err != nil {
 			return nil, err
-		}
-		if len(all) == cap(all) {
-			all = slices.Grow(all, max(len(all), 8))
 		}
 		all = append(all, v)
 	}

@@ -101,7 +101,7 @@ func TestADamagedScheduleQuarantinesItsJobOnly(t *testing.T) {
 	}
 	exec(t, path, `UPDATE jobs SET schedule = '{"kind": "nonsense"' WHERE name = 'damaged'`)
 	db = open(t, path)
-	loaded, err := db.Load(t.Context(), owned.Proof)
+	loaded, err := db.Load(t.Context(), owned.Proof, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -180,8 +180,8 @@ func (s *Store) Reload(ctx context.Context, p shard.Proof) (store.Owned, error) 
 }
 
 // Load implements store.Loader.
-func (s *Store) Load(ctx context.Context, p shard.Proof) (store.Loaded, error) {
-	return try(ctx, s, Load, func() (store.Loaded, error) { return s.Store.Load(ctx, p) })
+func (s *Store) Load(ctx context.Context, p shard.Proof, room []job.Job) (store.Loaded, error) {
+	return try(ctx, s, Load, func() (store.Loaded, error) { return s.Store.Load(ctx, p, room) })
 }
 
 // OnceJobs implements store.Loader.

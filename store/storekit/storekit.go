@@ -69,13 +69,18 @@ var (
 	policies  texts[job.Policies]
 )
 
-func (t *texts[V]) decode(text string) (v V, err error) {
+func (t *texts[V]) decode(text string) (V, error) {
 	t.mu.RLock()
 	v, known := t.values[text]
 	t.mu.RUnlock()
 	if known {
 		return v, nil
 	}
+	return t.learn(text)
+}
+
+// learn is apart from decode, which else would put a value on the heap each time.
+func (t *texts[V]) learn(text string) (v V, err error) {
 	if err := json.Unmarshal([]byte(text), &v); err != nil || len(text) > maxTextBytes {
 		return v, err
 	}

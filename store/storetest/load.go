@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -35,6 +38,28 @@ var loadTests = map[string]func(*testing.T, *world){
 		w.commit(1, store.ShardBatch{Ends: []store.JobEnd{{UID: ended.UID, EndedAt: w.at}}, Watermark: w.at + 1})
 		if got := namesOf(w.load(1).Recurring); got != "live " {
 			t.Errorf("loaded %s", got)
+		}
+	},
+	"jobs into the rows of others": func(t *testing.T, w *world) {
+		rich, plain := w.recurring(1, "rich"), w.recurring(1, "plain")
+		rich.Policies = job.Policies{StartDeadline: time.Minute, OnDeadLetter: "page", Retention: time.Hour}
+		rich.Retry = job.RetryPolicy{MaxAttempts: 3, InitialBackoff: time.Second, MaxBackoff: time.Minute, Factor: 2, NonRetryable: "bad,worse"}
+		plain.Params = nil
+		w.create(rich, plain)
+		want := []job.Job{rich, plain}
+		for i := range want { // what an owner doesn't need
+			want[i].Labels, want[i].RequestID, want[i].RequestHash, want[i].CreatedAt = nil, "", "", 0
+		}
+		for _, room := range [][]job.Job{nil, {{Name: "old", Quarantine: "old", EndedAt: 1, Params: []byte("1"), Labels: map[string]string{"a": "b"}}}, make([]job.Job, 9)} {
+			l, err := w.Load(w.ctx, w.owned[1].Proof, room)
+			w.ok(err)
+			got := slices.SortedFunc(slices.Values(l.Recurring), func(a, b job.Job) int { return strings.Compare(b.Name, a.Name) })
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("loaded (-want +got):\n%s", diff)
+			}
+			if len(room) >= len(want) && &room[0] != &l.Recurring[0] {
+				t.Error("the room was not used")
+			}
 		}
 	},
 	"jobs that ended behind a gap's cursor still count": func(t *testing.T, w *world) {

@@ -100,7 +100,7 @@ var ownershipTests = map[string]func(*testing.T, *world){
 	"every read for an owner is fenced": func(t *testing.T, w *world) {
 		stale := w.owned[0].Proof
 		w.takeOver(0, "b", 0, 2)
-		_, err := w.Load(w.ctx, stale)
+		_, err := w.Load(w.ctx, stale, nil)
 		wantFenced(t, err, 0)
 		_, err = w.OnceJobs(w.ctx, stale, job.SlotKey{}, w.at, 1)
 		wantFenced(t, err, 0)

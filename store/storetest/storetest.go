@@ -169,7 +169,7 @@ func (w *world) audit(id shard.ID) store.Audit {
 
 func (w *world) load(id shard.ID) store.Loaded {
 	w.t.Helper()
-	l, err := w.Load(w.ctx, w.owned[id].Proof)
+	l, err := w.Load(w.ctx, w.owned[id].Proof, nil)
 	w.ok(err)
 	return l
 }
