@@ -44,7 +44,7 @@ const maxLoadTasks = 1024
 // manyJobs is after how many loaded jobs memory is given back.
 const manyJobs = 50_000
 
-// rooms are for the rows of shards that are loaded, of []job.Job: made for each shard anew,
+// rooms are for the rows of shards that are loaded, of *[]job.Job: made for each shard anew,
 // they would be most of the garbage.
 var rooms sync.Pool
 
@@ -137,8 +137,11 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 		}
 		j.delay = 0
 	}
-	room, _ := rooms.Get().([]job.Job)
-	loaded, err := l.tryLoad(ctx, &j, room)
+	room, _ := rooms.Get().(*[]job.Job)
+	if room == nil {
+		room = new([]job.Job)
+	}
+	loaded, err := l.tryLoad(ctx, &j, *room)
 	switch {
 	case err == nil:
 		_ = l.node.post(ctx, func(l *loop) { // fails only if the loop has ended
@@ -146,7 +149,8 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 			l.claims[j.id] = j.claim
 			l.add(core.New(l.cfg.Core, j.owned, loaded, l.workers, l.now))
 			clear(loaded.Recurring)     // nothing of a shard lies in its rows
-			rooms.Put(loaded.Recurring) //nolint:staticcheck // one allocation for thousands of jobs
+			*room = loaded.Recurring
+			rooms.Put(room)
 		})
 		l.countLoaded(len(loaded.Recurring))
 		return j, true
