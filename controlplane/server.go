@@ -7,6 +7,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,9 @@ type Config struct {
 	Log     *slog.Logger
 	// GRPC and HTTP listen; the server closes them.
 	GRPC, HTTP net.Listener
+	// StreamMaxAge is after which time a worker is asked to open a new stream: so load
+	// balancers spread workers anew. Zero means an hour.
+	StreamMaxAge time.Duration
 	// Profiles serves what the Go runtime knows of the process under /debug/pprof/.
 	Profiles bool
 }
@@ -58,6 +62,7 @@ type Server struct {
 	metrics *Metrics
 	log     *slog.Logger
 
+	streamMaxAge               time.Duration
 	profiles                   bool
 	grpcListener, httpListener net.Listener
 	local                      *bufconn.Listener
@@ -76,6 +81,10 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
 	stopTimeout       = 2 * time.Second
+	// maxStreams bounds what one connection may have open at the same time; REST's calls
+	// share one.
+	maxStreams          = 10_000
+	defaultStreamMaxAge = time.Hour
 )
 
 // New returns a server that Run will start.
@@ -83,7 +92,7 @@ func New(cfg Config) *Server {
 	return &Server{
 		nodeID: cfg.NodeID, shards: cfg.Shards, node: cfg.Node, core: cfg.Core, store: cfg.Store,
 		catalog: &catalog{store: cfg.Store}, metrics: cfg.Metrics, log: cfg.Log,
-		profiles:     cfg.Profiles,
+		streamMaxAge: cmp.Or(cfg.StreamMaxAge, defaultStreamMaxAge), profiles: cfg.Profiles,
 		grpcListener: cfg.GRPC, httpListener: cfg.HTTP, local: bufconn.Listen(localBuffer), health: health.NewServer(),
 	}
 }
@@ -163,7 +172,7 @@ func (s *Server) newGRPC() *grpc.Server {
 	codec := newStrictCodec()
 	g := grpc.NewServer(
 		grpc.ForceServerCodecV2(codec),
-		grpc.MaxRecvMsgSize(maxRequestBytes), grpc.MaxSendMsgSize(maxRequestBytes),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(maxRequestBytes), grpc.MaxSendMsgSize(maxRequestBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(s.recoverUnary, s.countUnary, codec.unary, boundUnary),

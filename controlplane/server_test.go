@@ -32,12 +32,19 @@ type server struct {
 	slots     carillonv1.SlotServiceClient
 	handlers  carillonv1.HandlerServiceClient
 	calendars carillonv1.CalendarServiceClient
+	workers   carillonv1.WorkerServiceClient
 	conn      *grpc.ClientConn
 	stop      func() error
 }
 
 // start serves a database, made at path if it isn't there.
 func start(t *testing.T, path string, tune ...func(*engine.Config)) *server {
+	t.Helper()
+	return startAs(t, path, func(*controlplane.Config) {}, tune...)
+}
+
+// startAs is start with a server that is configured otherwise.
+func startAs(t *testing.T, path string, configure func(*controlplane.Config), tune ...func(*engine.Config)) *server {
 	t.Helper()
 	db, err := sqlite.Open(t.Context(), path)
 	must(t, err)
@@ -53,10 +60,12 @@ func start(t *testing.T, path string, tune ...func(*engine.Config)) *server {
 		f(&cfg)
 	}
 	grpcListener, httpListener := listen(t), listen(t)
-	srv := controlplane.New(controlplane.Config{
+	served := controlplane.Config{
 		NodeID: "test", Shards: shards, Node: engine.New(cfg, db, solo.New(shards, rev)), Core: cfg.Core, Store: db, Metrics: metrics, Log: log,
 		GRPC: grpcListener, HTTP: httpListener,
-	})
+	}
+	configure(&served)
+	srv := controlplane.New(served)
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan error, 1)
 	go func() { end <- srv.Run(ctx) }()
@@ -66,7 +75,7 @@ func start(t *testing.T, path string, tune ...func(*engine.Config)) *server {
 	stopped := false
 	s := &server{t: t, url: "http://" + httpListener.Addr().String(), grpc: grpcListener.Addr().String(), conn: conn,
 		jobs: carillonv1.NewJobServiceClient(conn), slots: carillonv1.NewSlotServiceClient(conn), handlers: carillonv1.NewHandlerServiceClient(conn),
-		calendars: carillonv1.NewCalendarServiceClient(conn)}
+		calendars: carillonv1.NewCalendarServiceClient(conn), workers: carillonv1.NewWorkerServiceClient(conn)}
 	s.stop = func() error {
 		if stopped {
 			return nil

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +42,15 @@ const (
 	// maxResponseBytes bounds one message to a worker.
 	maxResponseBytes = 1 << 20
 	disconnectWait   = 5 * time.Second
+	// reconnectGrace is how long a worker may take to leave a stream that is too old.
+	reconnectGrace = 30 * time.Second
+)
+
+// What this node speaks, and is capable of; and what it asks of workers.
+const (
+	protocolVersion      = 1
+	capableOfCheckpoints = "checkpoints"
+	capableOfHandover    = "handover"
 )
 
 // Connect implements WorkerService. One goroutine receives, this one sends. The
@@ -63,7 +75,13 @@ func (s workerService) Connect(stream carillonv1.WorkerService_ConnectServer) er
 		return err
 	}
 	go func() { w.Close(s.receiveSafely(ctx, stream, w)) }()
-	return w.sendAll(ctx, stream)
+	w.handsOver = slices.Contains(hello.GetCapabilities(), capableOfHandover)
+	return w.sendAll(ctx, stream, s.streamAge())
+}
+
+// streamAge is when a new stream is too old: not all of them at the same time.
+func (s workerService) streamAge() time.Duration {
+	return s.streamMaxAge - rand.N(s.streamMaxAge/10+1)
 }
 
 // receiveHello waits for the first message, for a bounded time.
@@ -95,38 +113,33 @@ func receiveHello(stream carillonv1.WorkerService_ConnectServer) (*carillonv1.Co
 
 func checkHello(h *carillonv1.Hello) error {
 	var v violations
-	v.check("hello.worker_id", job.CheckWorkerID(h.GetWorkerId()))
-	v.check("hello.incarnation", job.CheckWorkerID(h.GetIncarnation()))
+	checkWorker(&v, "hello.", h)
 	v.check("hello.capacity", jobspec.Between(float64(h.GetCapacity()), 1, maxCapacity))
 	v.check("hello.credit", jobspec.Between(float64(h.GetCredit()), 0, float64(h.GetCapacity())))
-	v.check("hello.handlers", jobspec.Between(float64(len(h.GetHandlers())), 1, maxHandlers))
-	v.check("hello.held", jobspec.Between(float64(len(h.GetHeld())), 0, maxHeld))
-	seen := map[string]bool{}
-	for i, r := range h.GetHandlers() {
-		field := fmt.Sprintf("hello.handlers[%d].name", i)
-		v.check(field, job.CheckName(r.GetName()))
-		if seen[r.GetName()] {
-			v.add(field, reasonInvalidField, "is registered twice")
-		}
-		seen[r.GetName()] = true
-	}
+	v.check("hello.protocol_version", jobspec.Between(float64(h.GetProtocolVersion()), 0, math.MaxInt32))
 	return v.err()
 }
 
-// join registers the worker's handlers and its stream, and welcomes it.
-func (s workerService) join(ctx context.Context, w *workerStream, first *carillonv1.ConnectRequest) error {
-	h := first.GetHello()
+// register adds a worker's handlers to the catalog.
+func (s workerService) register(ctx context.Context, h *carillonv1.Hello) ([]string, error) {
 	names := make([]string, len(h.GetHandlers()))
 	for i, r := range h.GetHandlers() {
 		names[i] = r.GetName()
 	}
 	if err := s.catalog.register(ctx, names); err != nil {
-		return s.toStatus(ctx, "register handlers", err)
+		return nil, s.toStatus(ctx, "register handlers", err)
 	}
-	held := make([]core.Token, len(h.GetHeld()))
-	for i, t := range h.GetHeld() {
-		held[i], _ = token(t, s.shards) // one that can't be read is nobody's: it is cancelled
+	return names, nil
+}
+
+// join registers the worker's handlers and its stream, and welcomes it.
+func (s workerService) join(ctx context.Context, w *workerStream, first *carillonv1.ConnectRequest) error {
+	h := first.GetHello()
+	names, err := s.register(ctx, h)
+	if err != nil {
+		return err
 	}
+	held := s.tokens(h.GetHeld())
 	first.Results = append(h.GetResults(), first.GetResults()...)
 	report, err := s.report(first, w.key)
 	if err != nil {
@@ -135,6 +148,7 @@ func (s workerService) join(ctx context.Context, w *workerStream, first *carillo
 	// The welcome is the first message: what the node sends from now on comes after.
 	w.out <- delivery{welcome: &carillonv1.Welcome{
 		Node: s.nodeID, Lease: durationpb.New(s.core.Lease), HeartbeatInterval: durationpb.New(s.core.HeartbeatEvery),
+		ProtocolVersion: min(max(h.GetProtocolVersion(), 1), protocolVersion), Capabilities: []string{capableOfCheckpoints},
 	}}
 	verdicts, err := s.node.Connect(ctx, engine.Hello{
 		Worker: w.key, Handlers: names, Capacity: int(h.GetCapacity()), Credit: int(h.GetCredit()), Held: held, Report: report,
@@ -142,11 +156,7 @@ func (s workerService) join(ctx context.Context, w *workerStream, first *carillo
 	if err != nil {
 		return s.toStatus(ctx, "connect worker", err)
 	}
-	attestations := make([]*carillonv1.Attestation, len(verdicts))
-	for i, verdict := range verdicts {
-		attestations[i] = &carillonv1.Attestation{Token: h.GetHeld()[i], Verdict: carillonv1.AttestationVerdict(verdict)}
-	}
-	w.push(delivery{attestations: attestations})
+	w.push(delivery{attestations: attestations(h.GetHeld(), verdicts)})
 	s.log.InfoContext(ctx, "worker connected", "worker", w.key.ID, "incarnation", w.key.Incarnation, "handlers", names, "held", len(held), "sdk", h.GetSdk())
 	return nil
 }
@@ -192,6 +202,13 @@ func (s workerService) report(req *carillonv1.ConnectRequest, key core.WorkerKey
 	r := engine.Report{Credit: int(req.GetCredit()), Draining: req.GetDraining()}
 	if req.GetCredit() < 0 {
 		return r, invalid("credit", reasonInvalidField, "must not be negative")
+	}
+	for _, t := range req.GetHeld() {
+		held, err := token(t, s.shards)
+		if err != nil {
+			return r, invalid("held", reasonInvalidField, err.Error())
+		}
+		r.Held = append(r.Held, held)
 	}
 	add := func(field string, t *carillonv1.AttemptToken, event func(core.Token) core.Event) error {
 		tok, err := token(t, s.shards)
@@ -260,6 +277,23 @@ func token(t *carillonv1.AttemptToken, shards int) (core.Token, error) {
 	}, nil
 }
 
+// tokens maps held attempts; one that can't be read is nobody's, and will be cancelled.
+func (s workerService) tokens(held []*carillonv1.AttemptToken) []core.Token {
+	out := make([]core.Token, len(held))
+	for i, t := range held {
+		out[i], _ = token(t, s.shards)
+	}
+	return out
+}
+
+func attestations(held []*carillonv1.AttemptToken, verdicts []engine.Attestation) []*carillonv1.Attestation {
+	out := make([]*carillonv1.Attestation, len(verdicts))
+	for i, v := range verdicts {
+		out[i] = &carillonv1.Attestation{Token: held[i], Verdict: carillonv1.AttestationVerdict(v.Verdict), Epoch: int64(v.By)}
+	}
+	return out
+}
+
 func tokenMessage(t core.Token) *carillonv1.AttemptToken {
 	return &carillonv1.AttemptToken{
 		Shard: int32(t.Shard), JobUid: t.Key.UID.String(), FireTimeUs: int64(t.Key.FireTime), Attempt: t.Attempt, Epoch: int64(t.Epoch),
@@ -273,6 +307,8 @@ type workerStream struct {
 	closed chan struct{}
 	once   sync.Once
 	reason error // set before closed is
+	// handsOver says that the worker opens a new stream before it leaves this one.
+	handsOver bool
 }
 
 var _ engine.Stream = (*workerStream)(nil)
@@ -284,6 +320,7 @@ type delivery struct {
 	attestations []*carillonv1.Attestation
 	messages     []core.Message
 	draining     bool
+	reconnect    bool
 }
 
 func newWorkerStream(key core.WorkerKey) *workerStream {
@@ -322,10 +359,21 @@ func (w *workerStream) push(d delivery) bool {
 	}
 }
 
-// sendAll sends what is queued until the stream ends.
-func (w *workerStream) sendAll(ctx context.Context, stream carillonv1.WorkerService_ConnectServer) error {
+// sendAll sends what is queued until the stream ends, or is too old.
+func (w *workerStream) sendAll(ctx context.Context, stream carillonv1.WorkerService_ConnectServer, maxAge time.Duration) error {
+	age := time.NewTimer(maxAge)
+	defer age.Stop()
+	asked := false
 	for {
 		select {
+		case <-age.C:
+			if w.handsOver && !asked {
+				asked = true
+				age.Reset(reconnectGrace)
+				w.push(delivery{reconnect: true})
+			} else {
+				w.Close(fail(codes.Unavailable, reasonStreamReplaced, "the stream is too old"))
+			}
 		case d := <-w.out:
 			if err := sendDelivery(stream, d); err != nil {
 				return err
@@ -362,7 +410,7 @@ func (w *workerStream) finish(stream carillonv1.WorkerService_ConnectServer) err
 
 // sendDelivery sends a delivery in messages of bounded size.
 func sendDelivery(stream carillonv1.WorkerService_ConnectServer, d delivery) error {
-	resp := &carillonv1.ConnectResponse{Welcome: d.welcome, Attestations: d.attestations, Draining: d.draining}
+	resp := &carillonv1.ConnectResponse{Welcome: d.welcome, Attestations: d.attestations, Draining: d.draining, Reconnect: d.reconnect}
 	if d.heartbeat != 0 {
 		resp.HeartbeatAck = &carillonv1.HeartbeatAck{Sequence: d.heartbeat}
 	}
@@ -390,21 +438,27 @@ func addMessage(resp *carillonv1.ConnectResponse, m core.Message) int {
 		resp.Assignments = append(resp.Assignments, assignment(m))
 		return overhead + len(m.Work.Params) + len(m.Work.Name) + len(m.Work.Handler)
 	case core.Ack:
-		ack := &carillonv1.ResultAck{Token: tokenMessage(m.Token), Verdict: carillonv1.ResultVerdict_RESULT_VERDICT_STALE, Message: m.Why}
-		if m.Accepted {
-			ack.Verdict = carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED
-		}
-		resp.ResultAcks = append(resp.ResultAcks, ack)
+		resp.ResultAcks = append(resp.ResultAcks, resultAck(m))
 	case core.Continue:
 		resp.Attestations = append(resp.Attestations, &carillonv1.Attestation{
-			Token: tokenMessage(m.Token), Verdict: carillonv1.AttestationVerdict_ATTESTATION_VERDICT_CONTINUE,
+			Token: tokenMessage(m.Token), Verdict: carillonv1.AttestationVerdict_ATTESTATION_VERDICT_CONTINUE, Epoch: int64(m.By),
 		})
+	case core.Owned:
+		resp.Ownerships = append(resp.Ownerships, &carillonv1.Ownership{Shard: int32(m.Shard), Epoch: int64(m.Epoch)})
 	case core.Stop:
 		resp.Cancellations = append(resp.Cancellations, &carillonv1.Cancellation{
-			Token: tokenMessage(m.Token), Reason: carillonv1.CancellationReason(m.Reason),
+			Token: tokenMessage(m.Token), Reason: carillonv1.CancellationReason(m.Reason), Epoch: int64(m.By),
 		})
 	}
 	return overhead
+}
+
+func resultAck(m core.Ack) *carillonv1.ResultAck {
+	ack := &carillonv1.ResultAck{Token: tokenMessage(m.Token), Verdict: carillonv1.ResultVerdict_RESULT_VERDICT_STALE, Message: m.Why, Epoch: int64(m.By)}
+	if m.Accepted {
+		ack.Verdict = carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED
+	}
+	return ack
 }
 
 func assignment(m core.Assign) *carillonv1.Assignment {

@@ -77,6 +77,7 @@ func (l *loop) reloadAll() {
 	for _, w := range l.workers.All() {
 		w.LeaseUntil = l.now.Add(l.cfg.Core.Lease)
 	}
+	l.renewUnary()
 	l.leasesAt, l.inboxAt, l.plannedAt = 0, 0, 0
 	for _, id := range l.order {
 		l.reload(id, 0)

@@ -148,7 +148,7 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 			l.wake()
 			l.claims[j.id] = j.claim
 			l.add(core.New(l.cfg.Core, j.owned, loaded, l.workers, l.now))
-			clear(loaded.Recurring)     // nothing of a shard lies in its rows
+			clear(loaded.Recurring) // nothing of a shard lies in its rows
 			*room = loaded.Recurring
 			rooms.Put(room)
 		})

@@ -23,7 +23,10 @@ type loop struct {
 	turn    int        // whose slots are dispatched first
 	workers *core.Workers
 	streams map[string]*session // by worker id
+	unary   map[core.WorkerKey]*unary
+	ending  []*session // polls that end once nothing is under way for them
 	calls   map[uint64]call
+	awaited map[awaited]chan<- core.Ack
 	claims  map[shard.ID]store.Claim // under which this node took its shards
 	lastTag uint64
 	outgo   map[*session][]core.Message
@@ -64,6 +67,7 @@ func newLoop(n *Node) *loop {
 	return &loop{
 		node: n, cfg: &n.cfg, clock: clock.New(n.cfg.Clock),
 		shards: map[shard.ID]*core.Shard{}, workers: core.NewWorkers(), streams: map[string]*session{},
+		unary: map[core.WorkerKey]*unary{}, awaited: map[awaited]chan<- core.Ack{},
 		calls: map[uint64]call{}, claims: map[shard.ID]store.Claim{}, outgo: map[*session][]core.Message{},
 		commits: make(chan *group, 1), committed: make(chan *group, 1),
 		reads: make(chan readJob), loads: make(chan loadJob),
@@ -161,6 +165,7 @@ func (l *loop) wake() {
 		for _, w := range l.workers.All() {
 			w.LeaseUntil = max(w.LeaseUntil, l.now.Add(l.cfg.Core.Lease))
 		}
+		l.renewUnary()
 	}
 }
 
@@ -190,6 +195,7 @@ func (l *loop) turnOnce() {
 	l.startReads() // before the group: a shard that fills a gap always has a batch under way
 	l.startGroup()
 	l.flush()
+	l.endPolls()
 }
 
 // sleep returns how long nothing will be due.
@@ -204,7 +210,7 @@ func (l *loop) sleep() time.Duration {
 			}
 		}
 	}
-	if len(l.workers.All()) > 0 {
+	if len(l.workers.All())+len(l.unary) > 0 {
 		wake = min(wake, max(l.leasesAt, l.now))
 	}
 	l.plannedAt = max(wake, l.now)
@@ -253,8 +259,10 @@ func (l *loop) deliver(s *core.Shard, m core.Message) {
 			s.Step(l.now, core.Undeliverable{Worker: m.Worker, Token: m.Token})
 		}
 	case core.Ack:
-		l.send(m.Worker, m)
+		m.By = s.Proof().Epoch
+		l.acknowledge(m)
 	case core.Stop:
+		m.By = s.Proof().Epoch
 		l.send(m.Worker, m)
 	}
 }
@@ -266,6 +274,9 @@ func (l *loop) send(key core.WorkerKey, m core.Message) bool {
 		return false
 	}
 	l.outgo[sess] = append(l.outgo[sess], m)
+	if a, ok := m.(core.Assign); ok && sess.poll != nil {
+		sess.poll.handed = append(sess.poll.handed, a.Token)
+	}
 	return true
 }
 
@@ -355,25 +366,24 @@ func (l *loop) add(s *core.Shard) {
 	l.shards[s.Proof().Shard] = s
 	l.reorder()
 	l.cfg.Observer.ShardOwned(true)
+	owned := core.Owned{Shard: s.Proof().Shard, Epoch: s.Proof().Epoch}
 	for _, sess := range l.streams {
+		l.send(sess.key, owned)
 		l.resolve(sess, s)
 	}
 }
 
 // resolve attests what a worker presented before the shard was loaded.
 func (l *loop) resolve(sess *session, s *core.Shard) {
-	rest := sess.unresolved[:0]
-	for _, t := range sess.unresolved {
-		switch {
-		case t.Shard != s.Proof().Shard:
-			rest = append(rest, t)
-		case s.Attest(sess.key, t):
-			l.send(sess.key, core.Continue{Worker: sess.key, Token: t})
-		default:
-			l.send(sess.key, core.Stop{Worker: sess.key, Token: t, Reason: core.StopLeaseLost})
+	asked := sess.unresolved
+	sess.unresolved = nil
+	for _, t := range asked {
+		if t.Shard == s.Proof().Shard {
+			l.answerHeld(sess, t)
+		} else {
+			sess.unresolved = append(sess.unresolved, t)
 		}
 	}
-	sess.unresolved = rest
 }
 
 func (l *loop) reorder() {

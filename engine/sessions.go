@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/shard"
 )
 
 // Stream is a worker's connection, seen from the node.
@@ -24,7 +25,12 @@ type session struct {
 	key        core.WorkerKey
 	stream     Stream
 	unresolved []core.Token // held attempts of shards that aren't loaded here
+	poll       *poll        // nil: it is a stream
 }
+
+// maxUnresolved bounds what a worker may ask about at the same time. Beyond it the answer is
+// that of its next hello.
+const maxUnresolved = 200_000
 
 // Hello is what a worker presents.
 type Hello struct {
@@ -34,6 +40,7 @@ type Hello struct {
 	Credit   int
 	Held     []core.Token // what it runs
 	Report   Report       // what it has to say at once: its results come before its credit
+	polls    bool
 }
 
 // Verdict is what the node says of a held attempt.
@@ -46,11 +53,18 @@ const (
 	VerdictUnknown
 )
 
-// Connect takes a worker's stream. Attempts that the node thinks the worker
-// holds, but that it doesn't list, are taken back; a new incarnation of the same
-// worker loses what the old one held. It returns a verdict for each held attempt.
-func (n *Node) Connect(ctx context.Context, h Hello, stream Stream) ([]Verdict, error) {
-	done := make(chan []Verdict, 1)
+// Attestation is a verdict, and the epoch of the owner that gives it; zero with
+// VerdictUnknown.
+type Attestation struct {
+	Verdict Verdict
+	By      shard.Epoch
+}
+
+// Connect takes a worker's stream, in place of an older one. Attempts that the worker should
+// hold, and doesn't list, are sent again; a new incarnation of the same worker loses what the
+// old one held. It returns a verdict for each held attempt.
+func (n *Node) Connect(ctx context.Context, h Hello, stream Stream) ([]Attestation, error) {
+	done := make(chan []Attestation, 1)
 	err := n.post(ctx, func(l *loop) {
 		if l.draining || ctx.Err() != nil {
 			done <- nil
@@ -68,13 +82,13 @@ func (n *Node) Connect(ctx context.Context, h Hello, stream Stream) ([]Verdict, 
 	return verdicts, err
 }
 
-func (l *loop) connect(h Hello, stream Stream) []Verdict {
+func (l *loop) connect(h Hello, stream Stream) []Attestation {
 	if old := l.streams[h.Worker.ID]; old != nil {
 		old.stream.Close(fmt.Errorf("worker %s connected again", h.Worker.ID))
 		delete(l.outgo, old)
 	}
 	if old := l.workers.Get(h.Worker.ID); old != nil && old.Key != h.Worker {
-		l.lost(old.Key, nil, true)
+		l.lost(old.Key, nil)
 	}
 	holds := make(map[job.SlotKey]int32, len(h.Held)+len(h.Report.Events))
 	for _, t := range h.Held {
@@ -84,20 +98,27 @@ func (l *loop) connect(h Hello, stream Stream) []Verdict {
 		holds[e.Token.Key] = e.Token.Attempt
 	}
 	sess := &session{key: h.Worker, stream: stream}
+	delete(l.unary, h.Worker)
+	if h.polls {
+		sess.poll = &poll{}
+	}
 	l.streams[h.Worker.ID] = sess
 	// A result may save work that the credit would begin again: results come first.
 	l.apply(h.Report.Events)
-	l.lost(h.Worker, holds, false)
-	// What is claimed for it and not sent yet uses up credit that it still counts.
-	credit := max(h.Credit-l.unsent(h.Worker), 0)
+	// What it doesn't know of yet uses up credit that it still counts; also credit that it
+	// is still to give, since it may list results among what it holds.
+	credit := h.Credit - l.unsent(h.Worker) - l.sendAgain(h.Worker, holds)
 	worker := l.workers.Join(h.Worker, h.Handlers, h.Capacity, credit, l.now.Add(l.cfg.Core.Lease))
 	l.credit(worker, h.Report)
-	verdicts := make([]Verdict, len(h.Held))
+	verdicts := make([]Attestation, len(h.Held))
 	for i, t := range h.Held {
 		verdicts[i] = l.attest(h.Worker, t)
-		if verdicts[i] == VerdictUnknown {
+		if verdicts[i].Verdict == VerdictUnknown {
 			sess.unresolved = append(sess.unresolved, t)
 		}
+	}
+	if h.polls {
+		l.extend(h.Worker, h.Held)
 	}
 	return verdicts
 }
@@ -110,24 +131,36 @@ func (l *loop) unsent(worker core.WorkerKey) int {
 	return n
 }
 
-func (l *loop) attest(worker core.WorkerKey, t core.Token) Verdict {
+// sendAgain has all shards send what a worker should hold and doesn't.
+func (l *loop) sendAgain(worker core.WorkerKey, holds map[job.SlotKey]int32) (n int) {
+	for _, id := range l.order {
+		if s := l.shards[id]; s != nil {
+			n += s.SendAgain(worker, holds)
+			l.collect(s)
+		}
+	}
+	return n
+}
+
+func (l *loop) attest(worker core.WorkerKey, t core.Token) Attestation {
 	s := l.shards[t.Shard]
 	switch {
 	case s == nil:
-		return VerdictUnknown
+		return Attestation{Verdict: VerdictUnknown}
 	case s.Attest(worker, t):
-		return VerdictContinue
+		return Attestation{VerdictContinue, s.Proof().Epoch}
 	}
-	return VerdictCancel
+	return Attestation{VerdictCancel, s.Proof().Epoch}
 }
 
-// lost tells all shards that a worker holds nothing but what is listed.
-func (l *loop) lost(worker core.WorkerKey, holds map[job.SlotKey]int32, expired bool) {
+// lost tells all shards that a worker holds nothing any more but what is listed.
+func (l *loop) lost(worker core.WorkerKey, holds map[job.SlotKey]int32) {
+	delete(l.unary, worker)
 	for _, id := range l.order {
 		if l.shards[id] == nil {
 			continue // dropped in this very pass
 		}
-		l.step(l.shards[id], core.WorkerLost{Worker: worker, Holds: holds, Expired: expired})
+		l.step(l.shards[id], core.WorkerLost{Worker: worker, Holds: holds})
 	}
 }
 
@@ -142,6 +175,7 @@ func (l *loop) current(key core.WorkerKey, stream Stream) *core.Worker {
 // Report is what one message of a worker says.
 type Report struct {
 	Events   []ShardEvent
+	Held     []core.Token // what it asks about
 	Credit   int
 	Draining bool
 }
@@ -175,8 +209,26 @@ func (l *loop) report(key core.WorkerKey, stream Stream, r Report) error {
 	// Any message proves that the worker lives.
 	worker.LeaseUntil = l.now.Add(l.cfg.Core.Lease)
 	l.apply(r.Events)
+	for _, t := range r.Held {
+		l.answerHeld(l.streams[key.ID], t)
+	}
 	l.credit(worker, r)
 	return nil
+}
+
+// answerHeld says what becomes of an attempt that a worker asks about: at once, or when its
+// shard is loaded here.
+func (l *loop) answerHeld(sess *session, t core.Token) {
+	switch a := l.attest(sess.key, t); a.Verdict {
+	case VerdictContinue:
+		l.send(sess.key, core.Continue{Worker: sess.key, Token: t, By: a.By})
+	case VerdictCancel:
+		l.send(sess.key, core.Stop{Worker: sess.key, Token: t, Reason: core.StopLeaseLost, By: a.By})
+	case VerdictUnknown:
+		if len(sess.unresolved) < maxUnresolved {
+			sess.unresolved = append(sess.unresolved, t)
+		}
+	}
 }
 
 // apply hands a worker's events to their shards. One without its shard here is for
@@ -233,12 +285,21 @@ func (l *loop) expireLeases() {
 		if w.LeaseUntil > l.now {
 			continue
 		}
+		if sess := l.streams[id]; sess != nil && sess.poll != nil {
+			w.LeaseUntil = l.now.Add(l.cfg.Core.Lease) // it waits for an answer
+			continue
+		}
+		if l.unary[w.Key] != nil {
+			l.workers.Remove(id) // its attempts have leases of their own
+			continue
+		}
 		l.cfg.Log.Warn("a worker's lease ended", "worker", id, "incarnation", w.Key.Incarnation)
 		l.cfg.Observer.LeaseExpired()
 		if sess := l.streams[id]; sess != nil {
 			l.disconnect(sess)
 		}
 		l.workers.Remove(id)
-		l.lost(w.Key, nil, true)
+		l.lost(w.Key, nil)
 	}
+	l.expireUnary()
 }

@@ -34,6 +34,7 @@ const (
 	codeShutdown       = "shutdown"
 	codeOverCapacity   = "over_capacity"
 	codeUnknownHandler = "unknown_handler"
+	codeOldEpoch       = "old_epoch"
 )
 
 // Bounds of the contract.

@@ -319,3 +319,26 @@ func (s *nodeStream) accounts() (credit, most int) {
 	defer s.mu.Unlock()
 	return s.credit, s.most
 }
+
+// refuse answers every hello with an error; nil welcomes again.
+func (n *node) refuse(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refusal = err
+}
+
+// isOver reports whether the worker has left the stream.
+func (s *nodeStream) isOver() bool {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over
+}
+
+// held lists the attempts about which the worker asked.
+func (s *nodeStream) held() (out []*carillonv1.AttemptToken) {
+	for _, m := range s.messages() {
+		out = append(out, m.GetHeld()...)
+	}
+	return out
+}

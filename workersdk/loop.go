@@ -34,6 +34,7 @@ type loop struct {
 	ticker     *time.Ticker
 
 	session *session // nil between streams
+	next    *session // opened beside it, and not welcomed yet
 
 	lease, interval time.Duration // of the newest welcome; zero before the first
 	leaseFrom       time.Time     // when the newest acknowledged heartbeat was sent
@@ -43,6 +44,9 @@ type loop struct {
 	started  []*attempt       // first lines to tell; at most one entry per attempt and stream
 	reports  []*carillonv1.ProgressReport
 	results  results
+	epochs   map[int32]int64 // the highest seen, of each shard
+	asking   []key           // held attempts of shards that have a new owner
+	recent   recent
 
 	phase   phase
 	phaseBy time.Time // when the phase ends at the latest
@@ -53,7 +57,7 @@ func newLoop(w *Worker) *loop {
 	return &loop{
 		w: w, log: w.cfg.log.With("worker", w.cfg.id),
 		events: make(chan func(), maxEvents), ended: make(chan struct{}),
-		attempts: map[key]*attempt{}, results: results{waiting: map[key]*pending{}},
+		attempts: map[key]*attempt{}, results: results{waiting: map[key]*pending{}}, epochs: map[int32]int64{},
 	}
 }
 
@@ -102,7 +106,8 @@ func (l *loop) drainEvents() {
 
 // tick does what depends on time.
 func (l *loop) tick(now time.Time) {
-	l.watch(now)
+	l.watch(l.session, now)
+	l.watch(l.next, now)
 	l.checkLeases(now)
 	l.checkTimeouts(now)
 	l.collectProgress(now)
@@ -114,10 +119,12 @@ func (l *loop) tick(now time.Time) {
 // assigned takes an assignment, which has used up one credit of its stream.
 func (l *loop) assigned(m *carillonv1.Assignment) {
 	a := l.newAttempt(m)
-	if l.attempts[a.key] != nil || l.results.waiting[a.key] != nil {
+	if l.attempts[a.key] != nil || l.results.waiting[a.key] != nil || l.recent.holds(a.key) {
 		return // sent twice
 	}
 	switch {
+	case !l.current(a.key.shard, a.key.epoch):
+		l.refuse(a, carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_RELEASED, codeOldEpoch, "it came from a node that no longer owns the shard")
 	case l.phase != serving:
 		l.refuse(a, carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_RELEASED, codeShutdown, ErrShutdown.Error())
 	case len(l.attempts) >= l.w.cfg.capacity:
@@ -208,6 +215,7 @@ func (l *loop) free(a *attempt) {
 	}
 	a.state = gone
 	delete(l.attempts, a.key)
+	l.recent.add(a.key)
 }
 
 // giveUp makes a running attempt's result without waiting for its handler.

@@ -11,9 +11,13 @@ import (
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
-// flush gives the sender, if it is idle, one message of all that is to be said.
+// flush gives each idle sender one message of all that is to be said.
 func (l *loop) flush() {
-	s := l.session
+	l.flushTo(l.session)
+	l.flushTo(l.next)
+}
+
+func (l *loop) flushTo(s *session) {
 	if s == nil || !s.idle || s.dropped || s.halfDone {
 		return
 	}
@@ -43,11 +47,12 @@ func (l *loop) hello(s *session, now time.Time) *carillonv1.Hello {
 	l.freezeLeases()
 	h := &carillonv1.Hello{
 		WorkerId: l.w.cfg.id, Incarnation: l.w.incarnation, Capacity: int32(l.w.cfg.capacity), Sdk: sdkVersion,
+		ProtocolVersion: protocolVersion, Capabilities: []string{"handover"},
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.w.handlers)) {
 		h.Handlers = append(h.Handlers, &carillonv1.HandlerRegistration{Name: name})
 	}
-	l.started = nil
+	l.started, l.asking = nil, nil
 	for k, a := range l.attempts {
 		if !a.held() {
 			continue
@@ -90,9 +95,12 @@ func (l *loop) message(s *session, now time.Time) *carillonv1.ConnectRequest {
 	m.Started = l.takeStarted(b)
 	m.Progress = l.takeProgress(b)
 	m.Results = l.results.take(b, now)
-	credit := l.creditDue(s)
-	s.granted += credit
-	m.Credit = int32(credit)
+	m.Held = l.takeAsking(b)
+	if l.next == nil { // else its hello has offered it
+		credit := l.creditDue(s)
+		s.granted += credit
+		m.Credit = int32(credit)
+	}
 	if l.phase != serving && !s.drainTold {
 		s.drainTold = true
 		m.Draining = true
@@ -112,6 +120,23 @@ func (l *loop) takeStarted(b *budget) []*carillonv1.Started {
 			out = append(out, m)
 		}
 		l.started = l.started[1:]
+	}
+	return out
+}
+
+// takeAsking lists attempts whose shard has a new owner, for it to vouch for them.
+func (l *loop) takeAsking(b *budget) []*carillonv1.AttemptToken {
+	var out []*carillonv1.AttemptToken
+	for len(l.asking) > 0 {
+		k := l.asking[0]
+		if a := l.attempts[k]; a != nil && a.held() {
+			t := k.token()
+			if !b.spend(proto.Size(t)) {
+				break
+			}
+			out = append(out, t)
+		}
+		l.asking = l.asking[1:]
 	}
 	return out
 }

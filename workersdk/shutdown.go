@@ -31,6 +31,9 @@ const (
 
 // enter begins a phase that lasts at most d.
 func (l *loop) enter(p phase, d time.Duration) {
+	if p == closing && l.next != nil {
+		l.next.close(errEnough)
+	}
 	l.phase = p
 	l.phaseBy = time.Now().Add(d)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -33,6 +34,7 @@ var (
 	errAskAgain     = errors.New("the node could not vouch for a running attempt; asking again")
 	errFirstMessage = errors.New("the node's first message was no welcome")
 	errEnough       = errors.New("the worker has stopped")
+	errHandedOver   = errors.New("a new stream has taken its place")
 )
 
 // stream is what the worker uses of the gRPC stream.
@@ -40,12 +42,14 @@ type stream = grpc.BidiStreamingClient[carillonv1.ConnectRequest, carillonv1.Con
 
 // session is one stream. Its fields belong to the loop, but for out and drop.
 type session struct {
-	out  chan *carillonv1.ConnectRequest // one place, filled only when idle; nil ends the sending side
-	drop context.CancelCauseFunc
+	out   chan *carillonv1.ConnectRequest // one place, filled only when idle; nil ends the sending side
+	drop  context.CancelCauseFunc
+	leave chan struct{} // closed when a new stream is to be opened beside this one
 
 	idle     bool
 	dropped  bool
 	halfDone bool // the sending side was ended
+	leaving  bool // leave is closed
 
 	helloAt, welcomedAt time.Time // zero: not yet
 	beatAt, ackedAt     time.Time
@@ -69,12 +73,21 @@ func (s *session) close(reason error) {
 }
 
 // connect opens one stream after the other until ctx ends, or until a node refuses
-// the worker for good.
+// the worker for good. While a stream that is too old goes on, the next one is opened.
 func (l *loop) connect(ctx context.Context) {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = minBackoff, maxBackoff, 2
+	var serving sync.WaitGroup
+	defer serving.Wait()
 	for {
-		end := l.serve(ctx)
+		leave, ended := make(chan struct{}), make(chan streamEnd, 1)
+		serving.Go(func() { ended <- l.serve(ctx, leave) })
+		var end streamEnd
+		select {
+		case <-leave:
+			continue
+		case end = <-ended:
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -109,8 +122,9 @@ func (e streamEnd) refused() bool {
 	return !e.welcomed && (code == codes.InvalidArgument || code == codes.FailedPrecondition)
 }
 
-// serve opens a stream and receives until it ends.
-func (l *loop) serve(ctx context.Context) streamEnd {
+// serve opens a stream and receives until it ends. It closes leave when the stream is too
+// old.
+func (l *loop) serve(ctx context.Context, leave chan struct{}) streamEnd {
 	conn, err := l.w.newConn()
 	if err != nil {
 		return streamEnd{err: err}
@@ -127,7 +141,7 @@ func (l *loop) serve(ctx context.Context) streamEnd {
 	if err != nil {
 		return streamEnd{err: dropReason(ctx, err)}
 	}
-	s := &session{out: make(chan *carillonv1.ConnectRequest, 1), drop: drop}
+	s := &session{out: make(chan *carillonv1.ConnectRequest, 1), drop: drop, leave: leave}
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
@@ -188,16 +202,24 @@ func (l *loop) send(ctx context.Context, s *session, st stream) {
 }
 
 func (l *loop) opened(s *session) {
-	l.session = s
 	s.idle = true
+	if l.session == nil {
+		l.session = s
+		return
+	}
+	l.next = s // it takes over once it is welcomed
 }
 
 func (l *loop) closed(s *session) {
-	if l.session != s {
-		return
+	switch s {
+	case l.next:
+		l.next = nil
+	case l.session:
+		l.session, l.next = l.next, nil
+		if l.session == nil {
+			l.started, l.reports = nil, nil
+		}
 	}
-	l.session = nil
-	l.started, l.reports = nil, nil
 }
 
 func (l *loop) refusedForGood(err error) {
@@ -206,8 +228,7 @@ func (l *loop) refusedForGood(err error) {
 }
 
 // watch drops a stream that is silently dead, and one whose node must be asked again.
-func (l *loop) watch(now time.Time) {
-	s := l.session
+func (l *loop) watch(s *session, now time.Time) {
 	switch {
 	case s == nil || s.dropped || s.helloAt.IsZero():
 	case s.welcomedAt.IsZero():
@@ -223,11 +244,14 @@ func (l *loop) watch(now time.Time) {
 
 // received takes one message of the node.
 func (l *loop) received(s *session, m *carillonv1.ConnectResponse) {
-	if l.session != s {
-		return
+	if l.session != s && l.next != s {
+		return // what it says is said again by the one that took its place
 	}
 	if w := m.GetWelcome(); w != nil {
 		l.welcomed(s, w)
+	}
+	for _, o := range m.GetOwnerships() {
+		l.current(o.GetShard(), o.GetEpoch())
 	}
 	if a := m.GetHeartbeatAck(); a != nil {
 		l.heartbeatAcked(s, a.GetSequence())
@@ -245,6 +269,10 @@ func (l *loop) received(s *session, m *carillonv1.ConnectResponse) {
 		s.granted = max(0, s.granted-1) // one that was not granted must not bring another
 		l.assigned(a)
 	}
+	if m.GetReconnect() && !s.leaving && l.phase == serving {
+		s.leaving = true
+		close(s.leave)
+	}
 	if m.GetDraining() {
 		l.log.Info("the node stops; the worker connects again when the stream ends")
 	}
@@ -252,6 +280,11 @@ func (l *loop) received(s *session, m *carillonv1.ConnectResponse) {
 
 func (l *loop) welcomed(s *session, w *carillonv1.Welcome) {
 	now := time.Now()
+	if old := l.session; s == l.next {
+		l.session, l.next = s, nil
+		old.close(errHandedOver)
+		l.results.requeue(now) // what went over the old one since the hello may be lost
+	}
 	l.setLease(w.GetLease().AsDuration(), w.GetHeartbeatInterval().AsDuration())
 	l.leaseFrom = s.helloAt
 	s.welcomedAt, s.ackedAt, s.beatAt = now, now, now
@@ -268,7 +301,7 @@ func (l *loop) heartbeatAcked(s *session, sequence int64) {
 
 func (l *loop) attested(m *carillonv1.Attestation) {
 	a := l.attempts[keyOf(m.GetToken())]
-	if a == nil || !a.held() {
+	if !l.current(m.GetToken().GetShard(), m.GetEpoch()) || a == nil || !a.held() {
 		return
 	}
 	switch m.GetVerdict() {
@@ -283,6 +316,9 @@ func (l *loop) attested(m *carillonv1.Attestation) {
 
 func (l *loop) resultAcked(m *carillonv1.ResultAck) {
 	k := keyOf(m.GetToken())
+	if !l.current(k.shard, m.GetEpoch()) {
+		return // it is sent again, and answered by the owner
+	}
 	r := l.results.acknowledged(k)
 	if r == nil || m.GetVerdict() == carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED {
 		return
@@ -297,7 +333,7 @@ func (l *loop) resultAcked(m *carillonv1.ResultAck) {
 
 func (l *loop) cancelled(m *carillonv1.Cancellation) {
 	a := l.attempts[keyOf(m.GetToken())]
-	if a == nil {
+	if !l.current(m.GetToken().GetShard(), m.GetEpoch()) || a == nil {
 		return
 	}
 	switch m.GetReason() {

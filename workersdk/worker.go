@@ -21,6 +21,7 @@ import (
 
 const (
 	sdkVersion      = "carillon-go/0.1.0"
+	protocolVersion = 1
 	defaultCapacity = 64
 	maxCapacity     = 100_000
 	defaultGrace    = 5 * time.Second

@@ -95,35 +95,63 @@ func pathOf(data []byte, message string) string {
 	return pathAt(data, int64(offset))
 }
 
-// pathAt returns the path of the value that holds the byte at an offset.
+// place is where one stands in an open object or list.
+type place struct {
+	object bool
+	key    string // of an object's value; empty before it
+	index  int    // of a list's value
+}
+
+// pathAt returns the path of the value that holds the byte at an offset, as in
+// "results[2].outcome".
 func pathAt(data []byte, offset int64) string {
 	d := json.NewDecoder(bytes.NewReader(data))
-	var path []string // of open objects and lists; a key follows its object
-	inObject, key := []bool{}, ""
+	var open []place
+	ended := func() { // a value has
+		if n := len(open); n > 0 {
+			open[n-1].key = ""
+			open[n-1].index++
+		}
+	}
 	for {
 		t, err := d.Token()
 		if err != nil {
 			return ""
 		}
 		text, isText := t.(string)
-		isKey := isText && len(inObject) > 0 && inObject[len(inObject)-1] && key == ""
+		n := len(open)
+		isKey := isText && n > 0 && open[n-1].object && open[n-1].key == ""
 		if isKey {
-			key = text
+			open[n-1].key = text
 		}
 		if d.InputOffset() > offset {
-			return strings.Trim(strings.Join(append(path, key), "."), ".")
+			return pathOfPlaces(open)
 		}
 		switch t {
 		case json.Delim('{'), json.Delim('['):
-			path, inObject, key = append(path, key), append(inObject, t == json.Delim('{')), ""
+			open = append(open, place{object: t == json.Delim('{')})
 		case json.Delim('}'), json.Delim(']'):
-			path, inObject, key = path[:len(path)-1], inObject[:len(inObject)-1], ""
+			open = open[:n-1]
+			ended()
 		default:
 			if !isKey {
-				key = ""
+				ended()
 			}
 		}
 	}
+}
+
+func pathOfPlaces(open []place) string {
+	var path strings.Builder
+	for _, p := range open {
+		switch {
+		case !p.object:
+			fmt.Fprintf(&path, "[%d]", p.index)
+		case p.key != "":
+			path.WriteString("." + p.key)
+		}
+	}
+	return strings.TrimPrefix(path.String(), ".")
 }
 
 // NewDecoder implements runtime.Marshaler.

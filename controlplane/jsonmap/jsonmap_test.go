@@ -103,6 +103,19 @@ func TestRefusalsNameTheField(t *testing.T) {
 	}
 }
 
+// Also in a list, whose elements are counted.
+func TestRefusalsNameTheElement(t *testing.T) {
+	for path, in := range map[string]string{
+		"results[0].outcome":     `{"results":[{"outcome":"SUCCESS"}]}`,
+		"results[2].token.epoch": `{"workerId":"w","results":[{"token":{"shard":1}},{},{"token":{"shard":1,"epoch":"x"}}]}`,
+	} {
+		var req carillonv1.FinishRequest
+		if err := jsonmap.New(false).Unmarshal([]byte(in), &req); err == nil || !strings.HasPrefix(err.Error(), `field "`+path+`"`) {
+			t.Errorf("%s: %v, want field %s", in, err, path)
+		}
+	}
+}
+
 func TestZeroValuesAreWritten(t *testing.T) {
 	out, err := jsonmap.New(false).Marshal(&carillonv1.Slot{})
 	if err != nil {

@@ -66,7 +66,7 @@ func TestACancelEndsWithItsWorkersLease(t *testing.T) {
 		t.Fatal("nothing is awaited")
 	}
 	r.workers.Remove("w")
-	r.step(WorkerLost{Worker: w, Expired: true})
+	r.step(WorkerLost{Worker: w})
 	r.sleep(2 * r.cfg.CancelGrace)
 	if n, text := r.told(store.EventCancelIgnored); n != 0 || len(r.s.stops.open) != 0 {
 		t.Errorf("told %d times: %s; %d are awaited", n, text, len(r.s.stops.open))

@@ -51,7 +51,7 @@ func TestTheStartDeadlineIsForTheStart(t *testing.T) {
 			r.step(Undeliverable{Worker: w, Token: a.Token})
 		case job.OutcomeLeaseLost:
 			r.workers.Remove(w.ID)
-			r.step(WorkerLost{Worker: w, Expired: true})
+			r.step(WorkerLost{Worker: w})
 		default:
 			r.workers.Remove(w.ID)
 			r.step(Result{Worker: w, Token: a.Token, Outcome: outcome, StartedAt: r.now})

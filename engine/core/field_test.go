@@ -217,7 +217,7 @@ func TestTheLeaseIsNotTheTimeout(t *testing.T) {
 	if more := r.assigned(); len(more) > 0 {
 		t.Errorf("a second attempt: %+v", more)
 	}
-	r.step(WorkerLost{Worker: w, Expired: true})
+	r.step(WorkerLost{Worker: w})
 	r.sleep(2 * time.Second)
 	second := r.assigned()[0]
 	r.finish(second, job.OutcomeSucceeded)
@@ -316,7 +316,7 @@ func TestWhatADeadWorkerHeld(t *testing.T) {
 		a := r.assigned()[0]
 		r.workers.Remove("w")
 		for range 4 { // and told so by everybody
-			r.step(WorkerLost{Worker: w, Expired: true})
+			r.step(WorkerLost{Worker: w})
 		}
 		if got := r.slots[a.Token.Key]; got.State != job.Ready || got.Failures != 1 {
 			t.Errorf("%s: %+v", kind, got)
@@ -391,7 +391,7 @@ func TestPlacesAreGivenBack(t *testing.T) {
 				r.step(CancelSlot{Tag: 6, Found: store.SlotOf{Slot: r.slots[a.Token.Key], Job: r.jobs[j.UID]}, Reason: "test"})
 				r.workers.AddCredit(r.workers.Get("w"), 1)
 			case 4:
-				r.step(WorkerLost{Worker: w, Expired: true})
+				r.step(WorkerLost{Worker: w})
 				r.workers.AddCredit(r.workers.Get("w"), 2)
 			default: // it times out
 			}

@@ -309,7 +309,7 @@ func (h *history) lose(key WorkerKey) {
 	delete(h.holding, key.ID)
 	delete(h.workers, key.ID)
 	h.rig.workers.Remove(key.ID)
-	h.step(WorkerLost{Worker: key, Expired: true})
+	h.step(WorkerLost{Worker: key})
 }
 
 func (h *history) finishOne() {
@@ -352,13 +352,13 @@ func (h *history) crash() {
 	for _, id := range slices.Sorted(maps.Keys(h.workers)) {
 		key := h.workers[id]
 		w := h.rig.workers.Get(id)
-		h.rig.workers.Join(key, []string{"h"}, w.Capacity, w.Capacity-len(h.holding[id]), h.now.Add(h.cfg.Lease))
 		holds := map[job.SlotKey]int32{}
 		var kept []Assign
 		for _, a := range h.holding[id] {
 			holds[a.Token.Key] = a.Token.Attempt
 		}
-		h.step(WorkerLost{Worker: key, Holds: holds})
+		credit := max(w.Capacity-len(h.holding[id])-h.s.SendAgain(key, holds), 0)
+		h.rig.workers.Join(key, []string{"h"}, w.Capacity, credit, h.now.Add(h.cfg.Lease))
 		for _, a := range h.holding[id] {
 			if h.s.Attest(key, a.Token) {
 				kept = append(kept, a)

@@ -44,12 +44,20 @@ type Ack struct {
 	Token    Token
 	Accepted bool
 	Why      string
+	By       shard.Epoch // of the owner that says so; set on the way out, as those below
 }
 
 // Continue tells a worker that an attempt that it presented is still its own.
 type Continue struct {
 	Worker WorkerKey
 	Token  Token
+	By     shard.Epoch
+}
+
+// Owned tells a worker who owns a shard from now on.
+type Owned struct {
+	Shard shard.ID
+	Epoch shard.Epoch
 }
 
 // StopReason says why an attempt must stop.
@@ -67,6 +75,7 @@ type Stop struct {
 	Worker WorkerKey
 	Token  Token
 	Reason StopReason
+	By     shard.Epoch
 }
 
 // Reply answers a request of the API. Exactly one of the fields beside Tag is
@@ -114,5 +123,6 @@ func (Assign) isMessage()      {}
 func (Ack) isMessage()         {}
 func (Stop) isMessage()        {}
 func (Continue) isMessage()    {}
+func (Owned) isMessage()       {}
 func (Reply) isMessage()       {}
 func (Observation) isMessage() {}

@@ -220,7 +220,7 @@ func TestEventsAreBoundedByTheBatch(t *testing.T) {
 		r.create(j)
 	}
 	r.sleep(60 * time.Second)
-	r.s.Step(r.now, WorkerLost{Worker: WorkerKey{"w", "1"}, Expired: true})
+	r.s.Step(r.now, WorkerLost{Worker: WorkerKey{"w", "1"}})
 	b := r.s.Ready(r.now, 100)
 	if n := b.Rows.Rows(); n > 3*100 {
 		t.Errorf("a batch of %d rows for a room of 100", n)

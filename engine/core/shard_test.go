@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -187,7 +188,7 @@ func TestLateSuccess(t *testing.T) {
 		r.create(r.newJob("j", job.Schedule{Kind: job.KindImmediate}))
 		a := find[Assign](r)
 		r.workers.Remove("w")
-		r.step(WorkerLost{Worker: key, Expired: true})
+		r.step(WorkerLost{Worker: key})
 		return a, key
 	}
 	report := func(r *rig, a Assign) Ack {
@@ -235,7 +236,7 @@ func TestLateSuccess(t *testing.T) {
 		r.create(j)
 		a := find[Assign](r)
 		r.workers.Remove("w")
-		r.step(WorkerLost{Worker: key, Expired: true})
+		r.step(WorkerLost{Worker: key})
 		r.wantStates("DEAD:1 ")
 		if !report(r, a).Accepted {
 			t.Error("refused")
@@ -295,10 +296,26 @@ func TestAssignmentsThatNeverArrivedCostNothing(t *testing.T) {
 	if second.Token.Attempt != 2 || second.Failures != 0 {
 		t.Errorf("assigned %+v", second)
 	}
-	r.workers.Join(key, []string{"h"}, 2, 2, r.now) // it comes back, and lists nothing
-	r.step(WorkerLost{Worker: key, Holds: nil})
-	if third := find[Assign](r); third.Token.Attempt != 3 || third.Failures != 0 {
-		t.Errorf("assigned %+v", third)
+	// It comes back, and lists nothing: the very same is sent again, without a write.
+	r.now = r.now.Add(time.Second)
+	r.step(Tick{})
+	before := r.slots[second.Token.Key]
+	if n := r.s.SendAgain(key, map[job.SlotKey]int32{}); n != 1 {
+		t.Fatalf("%d attempts are sent again", n)
+	}
+	r.pump()
+	again := find[Assign](r)
+	if again.Token != second.Token || again.Work.Timeout != second.Work.Timeout-time.Second {
+		t.Errorf("sent again %+v, after %+v", again, second)
+	}
+	if n := r.s.SendAgain(key, map[job.SlotKey]int32{again.Token.Key: again.Token.Attempt}); n != 0 {
+		t.Errorf("%d attempts are sent again that the worker holds", n)
+	}
+	if n := r.s.SendAgain(key, map[job.SlotKey]int32{again.Token.Key: again.Token.Attempt - 1}); n != 1 {
+		t.Errorf("%d attempts are sent again to a worker that holds an older one", n)
+	}
+	if after := r.slots[second.Token.Key]; !reflect.DeepEqual(after, before) {
+		t.Errorf("sending it again wrote %+v, after %+v", after, before)
 	}
 }
 

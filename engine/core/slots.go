@@ -73,11 +73,14 @@ func (s *Shard) claim(slot *slotState) bool {
 	slot.started, slot.progress, slot.until = 0, Progress{}, 0
 	slot.unsent, slot.attested = true, true
 	s.startRunning(slot, worker.Key)
-	slot.messages = append(slot.messages, Assign{
-		Worker: worker.Key, Token: s.token(slot), Work: slot.work(row.Deadline.Sub(s.now)), Trigger: row.Trigger, Failures: row.Failures,
-	})
+	slot.messages = append(slot.messages, s.assign(slot, row.Deadline))
 	s.markDirty(slot)
 	return true
+}
+
+// assign hands a slot's attempt to its worker; it may run until then.
+func (s *Shard) assign(slot *slotState, until job.Instant) Assign {
+	return Assign{Worker: workerOf(&slot.row), Token: s.token(slot), Work: slot.work(until.Sub(s.now)), Trigger: slot.row.Trigger, Failures: slot.row.Failures}
 }
 
 func (s *Shard) token(slot *slotState) Token {
@@ -273,31 +276,52 @@ func (s *Shard) stop(slot *slotState, reason StopReason) {
 	slot.messages = append(slot.messages, Stop{Worker: workerOf(&slot.row), Token: s.token(slot), Reason: reason})
 }
 
-// WorkerLost says that a worker holds nothing any more but what is listed. Lost
-// attempts count as failures if Expired, which means that the lease ran out or
-// that the process died; else nobody ever ran them.
+// WorkerLost says that a worker holds nothing any more but what is listed: its lease ran
+// out, or its process died.
 type WorkerLost struct {
-	Worker  WorkerKey
-	Holds   map[job.SlotKey]int32 // the attempts that it still holds
-	Expired bool
+	Worker WorkerKey
+	Holds  map[job.SlotKey]int32 // the attempts that it still holds
 }
 
 func (e WorkerLost) apply(s *Shard) {
-	outcome, why := job.OutcomeUnclaimed, "the worker never got the attempt"
-	if e.Expired {
-		outcome, why = job.OutcomeLeaseLost, "the worker's lease ended"
+	s.lostStops(e.Worker)
+	for _, slot := range s.missing(e.Worker, e.Holds) {
+		s.lose(slot, job.OutcomeLeaseLost, "the worker's lease ended")
 	}
-	if e.Expired {
-		s.lostStops(e.Worker)
+}
+
+// AttemptLost says that the lease of one attempt ran out.
+type AttemptLost struct {
+	Worker WorkerKey
+	Token  Token
+}
+
+func (e AttemptLost) apply(s *Shard) {
+	if slot := s.slots[e.Token.Key]; slot != nil && s.holds(slot, e.Worker, e.Token) {
+		s.lose(slot, job.OutcomeLeaseLost, "the attempt's lease ended")
 	}
-	for _, slot := range inOrder(maps.Keys(s.running[e.Worker])) {
-		if attempt, holds := e.Holds[slot.row.Key]; holds && attempt == slot.row.Attempt {
-			continue
+}
+
+// missing lists the attempts that a worker was told of and doesn't hold.
+func (s *Shard) missing(worker WorkerKey, holds map[job.SlotKey]int32) (slots []*slotState) {
+	for _, slot := range inOrder(maps.Keys(s.running[worker])) {
+		if attempt, holds := holds[slot.row.Key]; !slot.unsent && (!holds || attempt != slot.row.Attempt) {
+			slots = append(slots, slot)
 		}
-		if !slot.unsent {
-			s.lose(slot, outcome, why)
-		}
 	}
+	return slots
+}
+
+// SendAgain sends a worker what it should hold and doesn't list, since it was lost on the
+// way or is still on it, and returns how many attempts these are. What a worker gets twice
+// it passes over.
+func (s *Shard) SendAgain(worker WorkerKey, holds map[job.SlotKey]int32) int {
+	missing := s.missing(worker, holds)
+	for _, slot := range missing {
+		s.attested(slot)
+		s.outbox = append(s.outbox, s.assign(slot, max(slot.row.Deadline, slot.until)))
+	}
+	return len(missing)
 }
 
 // Attest asks whether a worker's attempt is still its own, and renews it if so.
@@ -306,10 +330,15 @@ func (s *Shard) Attest(worker WorkerKey, t Token) bool {
 	if slot == nil || !s.holds(slot, worker, t) {
 		return false
 	}
+	s.attested(slot)
+	return true
+}
+
+// attested notes that somebody vouches for an attempt.
+func (s *Shard) attested(slot *slotState) {
 	slot.attested = true
 	s.wheel.Cancel(slot.timer)
 	s.armTimeout(slot)
-	return true
 }
 
 // holds reports whether the token is the whole token of the slot's live attempt.

@@ -45,7 +45,7 @@ func NewWorkers() *Workers {
 }
 
 // Join adds a worker, or takes it back after a broken stream, with the credit
-// that it says it has.
+// that it says it has. Less than none is what it owes: of what it gives next.
 func (w *Workers) Join(key WorkerKey, handlers []string, capacity, credit int, leaseUntil job.Instant) *Worker {
 	w.Remove(key.ID)
 	worker := &Worker{Key: key, Handlers: handlers, Capacity: capacity, LeaseUntil: leaseUntil, registry: w}

@@ -194,7 +194,7 @@ func (CancellationReason) EnumDescriptor() ([]byte, []int) {
 
 // One message of the worker; every part is optional and they are taken in the
 // order of their numbers. Losing one is safe: the hello of the next stream
-// repeats what counts.
+// repeats what counts. At most 4 MiB.
 type ConnectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who connects. In the first message of a stream, and only there.
@@ -203,14 +203,18 @@ type ConnectRequest struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,2,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	// First lines of handlers that ran. May be lost: results repeat the instant.
 	Started []*Started `protobuf:"bytes,3,rep,name=started,proto3" json:"started,omitempty"`
-	// Progress of running handlers. May be lost.
+	// Progress of running handlers. What isn't acknowledged may be lost.
 	Progress []*ProgressReport `protobuf:"bytes,4,rep,name=progress,proto3" json:"progress,omitempty"`
 	// What attempts came to. Repeated in the next hello until acknowledged.
 	Results []*AttemptResult `protobuf:"bytes,5,rep,name=results,proto3" json:"results,omitempty"`
-	// How many more attempts the worker takes.
+	// How many more attempts the worker takes. Counts up what the node has in hand; a
+	// new stream begins at its hello's.
 	Credit int32 `protobuf:"varint,6,opt,name=credit,proto3" json:"credit,omitempty"`
 	// The worker stops: it takes no more attempts. What it holds goes on.
-	Draining      bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
+	// Attempts that the worker holds, and asks about: those of a shard for which it has
+	// seen a higher epoch. Each is answered by an attestation.
+	Held          []*AttemptToken `protobuf:"bytes,8,rep,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -294,24 +298,42 @@ func (x *ConnectRequest) GetDraining() bool {
 	return false
 }
 
-// One message of the node; every part is optional.
+func (x *ConnectRequest) GetHeld() []*AttemptToken {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+// One message of the node; every part is optional. About 1 MiB at most.
 type ConnectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The answer to the hello, in the first message of the stream.
 	Welcome *Welcome `protobuf:"bytes,1,opt,name=welcome,proto3" json:"welcome,omitempty"`
 	// The answer to a heartbeat.
 	HeartbeatAck *HeartbeatAck `protobuf:"bytes,2,opt,name=heartbeat_ack,json=heartbeatAck,proto3" json:"heartbeat_ack,omitempty"`
-	// What the node says of the attempts that the hello listed.
+	// What the node says of the attempts that the worker asked about. One that is lost
+	// is asked for again: until then the attempt goes on under its old lease.
 	Attestations []*Attestation `protobuf:"bytes,3,rep,name=attestations,proto3" json:"attestations,omitempty"`
-	// Answers to results.
+	// Answers to results. A result whose answer is lost is sent again, and answered
+	// the same.
 	ResultAcks []*ResultAck `protobuf:"bytes,4,rep,name=result_acks,json=resultAcks,proto3" json:"result_acks,omitempty"`
-	// Attempts that must stop.
+	// Attempts that must stop. One that is lost is made up for by the answer to the
+	// next hello; until then the attempt's results are refused.
 	Cancellations []*Cancellation `protobuf:"bytes,5,rep,name=cancellations,proto3" json:"cancellations,omitempty"`
-	// Attempts to run. Each takes one credit.
+	// Attempts to run. Each takes one credit. One that is lost is sent again after the
+	// next hello that doesn't list it; one that comes twice is to be ignored.
 	Assignments []*Assignment `protobuf:"bytes,6,rep,name=assignments,proto3" json:"assignments,omitempty"`
 	// The node stops: the worker should connect elsewhere. What runs goes on, its
 	// results belong to the next owner.
-	Draining      bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
+	// Shards that the node has just begun to own.
+	Ownerships []*Ownership `protobuf:"bytes,8,rep,name=ownerships,proto3" json:"ownerships,omitempty"`
+	// The stream is old: the worker should open a new one within 30 s, and leave this
+	// one once that is welcomed. Needs the capability "handover".
+	Reconnect bool `protobuf:"varint,9,opt,name=reconnect,proto3" json:"reconnect,omitempty"`
+	// Progress reports that are stored.
+	ProgressAcks  []*ProgressAck `protobuf:"bytes,10,rep,name=progress_acks,json=progressAcks,proto3" json:"progress_acks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -395,6 +417,82 @@ func (x *ConnectResponse) GetDraining() bool {
 	return false
 }
 
+func (x *ConnectResponse) GetOwnerships() []*Ownership {
+	if x != nil {
+		return x.Ownerships
+	}
+	return nil
+}
+
+func (x *ConnectResponse) GetReconnect() bool {
+	if x != nil {
+		return x.Reconnect
+	}
+	return false
+}
+
+func (x *ConnectResponse) GetProgressAcks() []*ProgressAck {
+	if x != nil {
+		return x.ProgressAcks
+	}
+	return nil
+}
+
+// Who owns a shard.
+type Ownership struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shard.
+	Shard int32 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// The epoch under which this node owns it.
+	Epoch         int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ownership) Reset() {
+	*x = Ownership{}
+	mi := &file_carillon_v1_worker_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ownership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ownership) ProtoMessage() {}
+
+func (x *Ownership) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_worker_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
+func (*Ownership) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Ownership) GetShard() int32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Ownership) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // Names one attempt, and proves the right to report on it.
 type AttemptToken struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -414,7 +512,7 @@ type AttemptToken struct {
 
 func (x *AttemptToken) Reset() {
 	*x = AttemptToken{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[2]
+	mi := &file_carillon_v1_worker_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +524,7 @@ func (x *AttemptToken) String() string {
 func (*AttemptToken) ProtoMessage() {}
 
 func (x *AttemptToken) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[2]
+	mi := &file_carillon_v1_worker_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +537,7 @@ func (x *AttemptToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptToken.ProtoReflect.Descriptor instead.
 func (*AttemptToken) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{2}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AttemptToken) GetShard() int32 {
@@ -496,14 +594,18 @@ type Hello struct {
 	// How many attempts it takes now: at most its capacity less what it holds.
 	Credit int32 `protobuf:"varint,7,opt,name=credit,proto3" json:"credit,omitempty"`
 	// The SDK and its version, for people.
-	Sdk           string `protobuf:"bytes,8,opt,name=sdk,proto3" json:"sdk,omitempty"`
+	Sdk string `protobuf:"bytes,8,opt,name=sdk,proto3" json:"sdk,omitempty"`
+	// The version of the protocol that the worker speaks: 1. Unset means 1.
+	ProtocolVersion int32 `protobuf:"varint,9,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"`
+	// What it is capable of beyond that: "handover". Unknown ones are ignored.
+	Capabilities  []string `protobuf:"bytes,10,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[3]
+	mi := &file_carillon_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +617,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[3]
+	mi := &file_carillon_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +630,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Hello) GetWorkerId() string {
@@ -587,6 +689,20 @@ func (x *Hello) GetSdk() string {
 	return ""
 }
 
+func (x *Hello) GetProtocolVersion() int32 {
+	if x != nil {
+		return x.ProtocolVersion
+	}
+	return 0
+}
+
+func (x *Hello) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
 // One handler of a worker. Fields 2 to 9 are kept for versions and schemas.
 type HandlerRegistration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -598,7 +714,7 @@ type HandlerRegistration struct {
 
 func (x *HandlerRegistration) Reset() {
 	*x = HandlerRegistration{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[4]
+	mi := &file_carillon_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +726,7 @@ func (x *HandlerRegistration) String() string {
 func (*HandlerRegistration) ProtoMessage() {}
 
 func (x *HandlerRegistration) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[4]
+	mi := &file_carillon_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +739,7 @@ func (x *HandlerRegistration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandlerRegistration.ProtoReflect.Descriptor instead.
 func (*HandlerRegistration) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *HandlerRegistration) GetName() string {
@@ -642,13 +758,18 @@ type Welcome struct {
 	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	// How often the worker should send a heartbeat.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,3,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The version of the protocol that both speak: the lower of the two. Unset means 1.
+	ProtocolVersion int32 `protobuf:"varint,4,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"`
+	// What the node is capable of beyond that: "checkpoints", which means that it stores
+	// and acknowledges progress reports. Unknown ones are ignored.
+	Capabilities  []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[5]
+	mi := &file_carillon_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +781,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[5]
+	mi := &file_carillon_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +794,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Welcome) GetNode() string {
@@ -697,6 +818,20 @@ func (x *Welcome) GetHeartbeatInterval() *durationpb.Duration {
 	return nil
 }
 
+func (x *Welcome) GetProtocolVersion() int32 {
+	if x != nil {
+		return x.ProtocolVersion
+	}
+	return 0
+}
+
+func (x *Welcome) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
 // Renews the leases.
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -708,7 +843,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[6]
+	mi := &file_carillon_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +855,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[6]
+	mi := &file_carillon_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +868,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Heartbeat) GetSequence() int64 {
@@ -755,7 +890,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[7]
+	mi := &file_carillon_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -767,7 +902,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[7]
+	mi := &file_carillon_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -780,7 +915,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HeartbeatAck) GetSequence() int64 {
@@ -796,14 +931,16 @@ type Attestation struct {
 	// The attempt.
 	Token *AttemptToken `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// What to do with it.
-	Verdict       AttestationVerdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=carillon.v1.AttestationVerdict" json:"verdict,omitempty"`
+	Verdict AttestationVerdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=carillon.v1.AttestationVerdict" json:"verdict,omitempty"`
+	// The epoch of the owner that says so; not set with UNKNOWN.
+	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Attestation) Reset() {
 	*x = Attestation{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[8]
+	mi := &file_carillon_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +952,7 @@ func (x *Attestation) String() string {
 func (*Attestation) ProtoMessage() {}
 
 func (x *Attestation) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[8]
+	mi := &file_carillon_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +965,7 @@ func (x *Attestation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attestation.ProtoReflect.Descriptor instead.
 func (*Attestation) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Attestation) GetToken() *AttemptToken {
@@ -843,6 +980,13 @@ func (x *Attestation) GetVerdict() AttestationVerdict {
 		return x.Verdict
 	}
 	return AttestationVerdict_ATTESTATION_VERDICT_UNSPECIFIED
+}
+
+func (x *Attestation) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 // One attempt to run.
@@ -865,14 +1009,16 @@ type Assignment struct {
 	// The retry budget of the slot.
 	MaxAttempts int32 `protobuf:"varint,8,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	// How many attempts failed before this one.
-	Failures      int32 `protobuf:"varint,9,opt,name=failures,proto3" json:"failures,omitempty"`
+	Failures int32 `protobuf:"varint,9,opt,name=failures,proto3" json:"failures,omitempty"`
+	// What an earlier attempt left as its newest stored checkpoint; empty if nothing.
+	Checkpoint    []byte `protobuf:"bytes,10,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[9]
+	mi := &file_carillon_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1030,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[9]
+	mi := &file_carillon_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1043,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Assignment) GetToken() *AttemptToken {
@@ -963,6 +1109,13 @@ func (x *Assignment) GetFailures() int32 {
 	return 0
 }
 
+func (x *Assignment) GetCheckpoint() []byte {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
 // The first line of a handler ran.
 type Started struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -976,7 +1129,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[10]
+	mi := &file_carillon_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1141,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[10]
+	mi := &file_carillon_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1154,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Started) GetToken() *AttemptToken {
@@ -1018,20 +1171,30 @@ func (x *Started) GetStartTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// How far a handler is.
+// How far a handler is, and what the next attempt should know. The newest report of an
+// attempt counts. A node stores at most one a second for each attempt: what isn't
+// acknowledged is to be sent again, or replaced by a newer one.
 type ProgressReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The attempt.
 	Token *AttemptToken `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// The progress; the newest counts.
-	Progress      *Progress `protobuf:"bytes,2,opt,name=progress,proto3" json:"progress,omitempty"`
+	Progress *Progress `protobuf:"bytes,2,opt,name=progress,proto3" json:"progress,omitempty"`
+	// Counts the reports of the attempt, from 1; 0 asks for no acknowledgement.
+	Sequence int64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// What the next attempt of the slot gets back: at most 64 KiB. Not set: the one before
+	// stays.
+	Checkpoint []byte `protobuf:"bytes,4,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"`
+	// The newest lines that the handler logged: UTF-8, at most 16 KiB, in place of those
+	// of the report before. Not set: they stay.
+	Log           []byte `protobuf:"bytes,5,opt,name=log,proto3,oneof" json:"log,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProgressReport) Reset() {
 	*x = ProgressReport{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[11]
+	mi := &file_carillon_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1206,7 @@ func (x *ProgressReport) String() string {
 func (*ProgressReport) ProtoMessage() {}
 
 func (x *ProgressReport) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[11]
+	mi := &file_carillon_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1219,7 @@ func (x *ProgressReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReport.ProtoReflect.Descriptor instead.
 func (*ProgressReport) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ProgressReport) GetToken() *AttemptToken {
@@ -1071,6 +1234,82 @@ func (x *ProgressReport) GetProgress() *Progress {
 		return x.Progress
 	}
 	return nil
+}
+
+func (x *ProgressReport) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *ProgressReport) GetCheckpoint() []byte {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
+func (x *ProgressReport) GetLog() []byte {
+	if x != nil {
+		return x.Log
+	}
+	return nil
+}
+
+// A progress report is stored: it outlives the worker and the node.
+type ProgressAck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The attempt.
+	Token *AttemptToken `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// The newest report that is stored.
+	Sequence      int64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProgressAck) Reset() {
+	*x = ProgressAck{}
+	mi := &file_carillon_v1_worker_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProgressAck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProgressAck) ProtoMessage() {}
+
+func (x *ProgressAck) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_worker_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProgressAck.ProtoReflect.Descriptor instead.
+func (*ProgressAck) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ProgressAck) GetToken() *AttemptToken {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *ProgressAck) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
 }
 
 // What an attempt came to.
@@ -1093,14 +1332,18 @@ type AttemptResult struct {
 	// No attempt can succeed: straight to the dead letters.
 	Permanent bool `protobuf:"varint,7,opt,name=permanent,proto3" json:"permanent,omitempty"`
 	// The delay before the next attempt, instead of the policy's.
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// The newest lines that the handler logged: UTF-8, at most 16 KiB.
+	Log []byte `protobuf:"bytes,9,opt,name=log,proto3" json:"log,omitempty"`
+	// What the next attempt gets back, if the handler has set it since the newest report.
+	Checkpoint    []byte `protobuf:"bytes,10,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[12]
+	mi := &file_carillon_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1355,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[12]
+	mi := &file_carillon_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1368,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AttemptResult) GetToken() *AttemptToken {
@@ -1184,6 +1427,20 @@ func (x *AttemptResult) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
+func (x *AttemptResult) GetLog() []byte {
+	if x != nil {
+		return x.Log
+	}
+	return nil
+}
+
+func (x *AttemptResult) GetCheckpoint() []byte {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
 // The node's answer to a result.
 type ResultAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1192,14 +1449,16 @@ type ResultAck struct {
 	// What became of the result.
 	Verdict ResultVerdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=carillon.v1.ResultVerdict" json:"verdict,omitempty"`
 	// Why, where it was refused.
-	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// The epoch of the owner that says so.
+	Epoch         int64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResultAck) Reset() {
 	*x = ResultAck{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[13]
+	mi := &file_carillon_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1470,7 @@ func (x *ResultAck) String() string {
 func (*ResultAck) ProtoMessage() {}
 
 func (x *ResultAck) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[13]
+	mi := &file_carillon_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1483,7 @@ func (x *ResultAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultAck.ProtoReflect.Descriptor instead.
 func (*ResultAck) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResultAck) GetToken() *AttemptToken {
@@ -1248,6 +1507,13 @@ func (x *ResultAck) GetMessage() string {
 	return ""
 }
 
+func (x *ResultAck) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // An attempt that must stop. Its handler's context ends; an attempt that the
 // worker doesn't hold is ignored.
 type Cancellation struct {
@@ -1255,14 +1521,16 @@ type Cancellation struct {
 	// The attempt.
 	Token *AttemptToken `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// Why.
-	Reason        CancellationReason `protobuf:"varint,2,opt,name=reason,proto3,enum=carillon.v1.CancellationReason" json:"reason,omitempty"`
+	Reason CancellationReason `protobuf:"varint,2,opt,name=reason,proto3,enum=carillon.v1.CancellationReason" json:"reason,omitempty"`
+	// The epoch of the owner that says so.
+	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Cancellation) Reset() {
 	*x = Cancellation{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[14]
+	mi := &file_carillon_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1542,7 @@ func (x *Cancellation) String() string {
 func (*Cancellation) ProtoMessage() {}
 
 func (x *Cancellation) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[14]
+	mi := &file_carillon_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1555,7 @@ func (x *Cancellation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancellation.ProtoReflect.Descriptor instead.
 func (*Cancellation) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Cancellation) GetToken() *AttemptToken {
@@ -1304,11 +1572,460 @@ func (x *Cancellation) GetReason() CancellationReason {
 	return CancellationReason_CANCELLATION_REASON_UNSPECIFIED
 }
 
+func (x *Cancellation) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// Asks for attempts.
+type PollRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The stable id of the worker: 1 to 128 letters, digits, '.', '_', ':' or '-'.
+	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// A new random value for each start of the worker, same grammar.
+	Incarnation string `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The handlers that it serves: 1 to 1,000.
+	Handlers []string `protobuf:"bytes,3,rep,name=handlers,proto3" json:"handlers,omitempty"`
+	// How many attempts it takes now: 1 to 1,000, 1 if not set.
+	MaxAttempts int32 `protobuf:"varint,4,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	// How long to wait for the first one: at most 20 s, which is also what counts if it
+	// isn't set.
+	Wait *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	// The attempts that the worker holds already.
+	Held []*AttemptToken `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`
+	// The SDK and its version, for people.
+	Sdk           string `protobuf:"bytes,7,opt,name=sdk,proto3" json:"sdk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PollRequest) Reset() {
+	*x = PollRequest{}
+	mi := &file_carillon_v1_worker_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PollRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PollRequest) ProtoMessage() {}
+
+func (x *PollRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_worker_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PollRequest.ProtoReflect.Descriptor instead.
+func (*PollRequest) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PollRequest) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *PollRequest) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *PollRequest) GetHandlers() []string {
+	if x != nil {
+		return x.Handlers
+	}
+	return nil
+}
+
+func (x *PollRequest) GetMaxAttempts() int32 {
+	if x != nil {
+		return x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *PollRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *PollRequest) GetHeld() []*AttemptToken {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *PollRequest) GetSdk() string {
+	if x != nil {
+		return x.Sdk
+	}
+	return ""
+}
+
+// Attempts to run.
+type PollResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The attempts; none if there were none in time.
+	Assignments []*Assignment `protobuf:"bytes,1,rep,name=assignments,proto3" json:"assignments,omitempty"`
+	// What the node says of those that the worker holds.
+	Attestations []*Attestation `protobuf:"bytes,2,rep,name=attestations,proto3" json:"attestations,omitempty"`
+	// How long an attempt's lease lasts after this answer, and after each Extend.
+	Lease *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	// How often to call Extend.
+	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,4,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
+	// The node.
+	Node          string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PollResponse) Reset() {
+	*x = PollResponse{}
+	mi := &file_carillon_v1_worker_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PollResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PollResponse) ProtoMessage() {}
+
+func (x *PollResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_worker_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PollResponse.ProtoReflect.Descriptor instead.
+func (*PollResponse) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *PollResponse) GetAssignments() []*Assignment {
+	if x != nil {
+		return x.Assignments
+	}
+	return nil
+}
+
+func (x *PollResponse) GetAttestations() []*Attestation {
+	if x != nil {
+		return x.Attestations
+	}
+	return nil
+}
+
+func (x *PollResponse) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *PollResponse) GetHeartbeatInterval() *durationpb.Duration {
+	if x != nil {
+		return x.HeartbeatInterval
+	}
+	return nil
+}
+
+func (x *PollResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// Renews leases.
+type ExtendRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The worker.
+	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// Its incarnation.
+	Incarnation string `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The attempts that run: at most 10,000. Those of other calls aren't renewed.
+	Held []*AttemptToken `protobuf:"bytes,3,rep,name=held,proto3" json:"held,omitempty"`
+	// First lines of handlers that ran.
+	Started []*Started `protobuf:"bytes,4,rep,name=started,proto3" json:"started,omitempty"`
+	// Their progress.
+	Progress      []*ProgressReport `protobuf:"bytes,5,rep,name=progress,proto3" json:"progress,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendRequest) Reset() {
+	*x = ExtendRequest{}
+	mi := &file_carillon_v1_worker_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendRequest) ProtoMessage() {}
+
+func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_worker_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
+func (*ExtendRequest) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ExtendRequest) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *ExtendRequest) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *ExtendRequest) GetHeld() []*AttemptToken {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *ExtendRequest) GetStarted() []*Started {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *ExtendRequest) GetProgress() []*ProgressReport {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+// What of it goes on.
+type ExtendResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each attempt that was listed, in the same order. A lease that could not be
+	// renewed here (UNKNOWN) lasts as long as it did.
+	Attestations []*Attestation `protobuf:"bytes,1,rep,name=attestations,proto3" json:"attestations,omitempty"`
+	// Progress reports that are stored. One that was not stored in time has none: it is to be
+	// sent again, or a newer one.
+	ProgressAcks []*ProgressAck `protobuf:"bytes,2,rep,name=progress_acks,json=progressAcks,proto3" json:"progress_acks,omitempty"`
+	// How long the leases last from the moment at which this call began.
+	Lease         *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendResponse) Reset() {
+	*x = ExtendResponse{}
+	mi := &file_carillon_v1_worker_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendResponse) ProtoMessage() {}
+
+func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_worker_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
+func (*ExtendResponse) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ExtendResponse) GetAttestations() []*Attestation {
+	if x != nil {
+		return x.Attestations
+	}
+	return nil
+}
+
+func (x *ExtendResponse) GetProgressAcks() []*ProgressAck {
+	if x != nil {
+		return x.ProgressAcks
+	}
+	return nil
+}
+
+func (x *ExtendResponse) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+// Reports results.
+type FinishRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The worker.
+	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// Its incarnation.
+	Incarnation string `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// What attempts came to: 1 to 1,000.
+	Results       []*AttemptResult `protobuf:"bytes,3,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishRequest) Reset() {
+	*x = FinishRequest{}
+	mi := &file_carillon_v1_worker_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishRequest) ProtoMessage() {}
+
+func (x *FinishRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_worker_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
+func (*FinishRequest) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *FinishRequest) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *FinishRequest) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *FinishRequest) GetResults() []*AttemptResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// What became of the results.
+type FinishResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each result, in the same order. A result that this node could not have
+	// judged in time has none (verdict UNSPECIFIED): it is to be sent again.
+	Acks          []*ResultAck `protobuf:"bytes,1,rep,name=acks,proto3" json:"acks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishResponse) Reset() {
+	*x = FinishResponse{}
+	mi := &file_carillon_v1_worker_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishResponse) ProtoMessage() {}
+
+func (x *FinishResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_worker_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
+func (*FinishResponse) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *FinishResponse) GetAcks() []*ResultAck {
+	if x != nil {
+		return x.Acks
+	}
+	return nil
+}
+
 var File_carillon_v1_worker_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x18carillon/v1/worker.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x16carillon/v1/slot.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc3\x02\n" +
+	"\x18carillon/v1/worker.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x16carillon/v1/slot.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf2\x02\n" +
 	"\x0eConnectRequest\x12(\n" +
 	"\x05hello\x18\x01 \x01(\v2\x12.carillon.v1.HelloR\x05hello\x124\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x16.carillon.v1.HeartbeatR\theartbeat\x12.\n" +
@@ -1316,7 +2033,8 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\bprogress\x18\x04 \x03(\v2\x1b.carillon.v1.ProgressReportR\bprogress\x124\n" +
 	"\aresults\x18\x05 \x03(\v2\x1a.carillon.v1.AttemptResultR\aresults\x12\x16\n" +
 	"\x06credit\x18\x06 \x01(\x05R\x06credit\x12\x1a\n" +
-	"\bdraining\x18\a \x01(\bR\bdraining\"\x90\x03\n" +
+	"\bdraining\x18\a \x01(\bR\bdraining\x12-\n" +
+	"\x04held\x18\b \x03(\v2\x19.carillon.v1.AttemptTokenR\x04held\"\xa5\x04\n" +
 	"\x0fConnectResponse\x12.\n" +
 	"\awelcome\x18\x01 \x01(\v2\x14.carillon.v1.WelcomeR\awelcome\x12>\n" +
 	"\rheartbeat_ack\x18\x02 \x01(\v2\x19.carillon.v1.HeartbeatAckR\fheartbeatAck\x12<\n" +
@@ -1325,14 +2043,23 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"resultAcks\x12?\n" +
 	"\rcancellations\x18\x05 \x03(\v2\x19.carillon.v1.CancellationR\rcancellations\x129\n" +
 	"\vassignments\x18\x06 \x03(\v2\x17.carillon.v1.AssignmentR\vassignments\x12\x1a\n" +
-	"\bdraining\x18\a \x01(\bR\bdraining\"\x8f\x01\n" +
+	"\bdraining\x18\a \x01(\bR\bdraining\x126\n" +
+	"\n" +
+	"ownerships\x18\b \x03(\v2\x16.carillon.v1.OwnershipR\n" +
+	"ownerships\x12\x1c\n" +
+	"\treconnect\x18\t \x01(\bR\treconnect\x12=\n" +
+	"\rprogress_acks\x18\n" +
+	" \x03(\v2\x18.carillon.v1.ProgressAckR\fprogressAcks\"7\n" +
+	"\tOwnership\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\x05R\x05shard\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\"\x8f\x01\n" +
 	"\fAttemptToken\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\x05R\x05shard\x12\x17\n" +
 	"\ajob_uid\x18\x02 \x01(\tR\x06jobUid\x12 \n" +
 	"\ffire_time_us\x18\x03 \x01(\x03R\n" +
 	"fireTimeUs\x12\x18\n" +
 	"\aattempt\x18\x04 \x01(\x05R\aattempt\x12\x14\n" +
-	"\x05epoch\x18\x05 \x01(\x03R\x05epoch\"\xc3\x02\n" +
+	"\x05epoch\x18\x05 \x01(\x03R\x05epoch\"\x92\x03\n" +
 	"\x05Hello\x12 \n" +
 	"\tworker_id\x18\x01 \x01(\tB\x03\xe0A\x02R\bworkerId\x12%\n" +
 	"\vincarnation\x18\x02 \x01(\tB\x03\xe0A\x02R\vincarnation\x12A\n" +
@@ -1341,20 +2068,26 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\x04held\x18\x05 \x03(\v2\x19.carillon.v1.AttemptTokenR\x04held\x124\n" +
 	"\aresults\x18\x06 \x03(\v2\x1a.carillon.v1.AttemptResultR\aresults\x12\x16\n" +
 	"\x06credit\x18\a \x01(\x05R\x06credit\x12\x10\n" +
-	"\x03sdk\x18\b \x01(\tR\x03sdk\".\n" +
+	"\x03sdk\x18\b \x01(\tR\x03sdk\x12)\n" +
+	"\x10protocol_version\x18\t \x01(\x05R\x0fprotocolVersion\x12\"\n" +
+	"\fcapabilities\x18\n" +
+	" \x03(\tR\fcapabilities\".\n" +
 	"\x13HandlerRegistration\x12\x17\n" +
-	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\x98\x01\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\xe7\x01\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12H\n" +
-	"\x12heartbeat_interval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\"'\n" +
+	"\x12heartbeat_interval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12)\n" +
+	"\x10protocol_version\x18\x04 \x01(\x05R\x0fprotocolVersion\x12\"\n" +
+	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\"*\n" +
 	"\fHeartbeatAck\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x03R\bsequence\"y\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\"\x8f\x01\n" +
 	"\vAttestation\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x129\n" +
-	"\averdict\x18\x02 \x01(\x0e2\x1f.carillon.v1.AttestationVerdictR\averdict\"\xf7\x02\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x1f.carillon.v1.AttestationVerdictR\averdict\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"\x97\x03\n" +
 	"\n" +
 	"Assignment\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x12\x12\n" +
@@ -1365,14 +2098,28 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\tfire_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bfireTime\x123\n" +
 	"\atimeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12!\n" +
 	"\fmax_attempts\x18\b \x01(\x05R\vmaxAttempts\x12\x1a\n" +
-	"\bfailures\x18\t \x01(\x05R\bfailures\"u\n" +
+	"\bfailures\x18\t \x01(\x05R\bfailures\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\n" +
+	" \x01(\fR\n" +
+	"checkpoint\"u\n" +
 	"\aStarted\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x129\n" +
 	"\n" +
-	"start_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\"t\n" +
+	"start_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\"\xe3\x01\n" +
 	"\x0eProgressReport\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x121\n" +
-	"\bprogress\x18\x02 \x01(\v2\x15.carillon.v1.ProgressR\bprogress\"\xfb\x02\n" +
+	"\bprogress\x18\x02 \x01(\v2\x15.carillon.v1.ProgressR\bprogress\x12\x1a\n" +
+	"\bsequence\x18\x03 \x01(\x03R\bsequence\x12#\n" +
+	"\n" +
+	"checkpoint\x18\x04 \x01(\fH\x00R\n" +
+	"checkpoint\x88\x01\x01\x12\x15\n" +
+	"\x03log\x18\x05 \x01(\fH\x01R\x03log\x88\x01\x01B\r\n" +
+	"\v_checkpointB\x06\n" +
+	"\x04_log\"Z\n" +
+	"\vProgressAck\x12/\n" +
+	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x03R\bsequence\"\xc1\x03\n" +
 	"\rAttemptResult\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x129\n" +
 	"\n" +
@@ -1384,14 +2131,52 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\rerror_message\x18\x06 \x01(\fR\ferrorMessage\x12\x1c\n" +
 	"\tpermanent\x18\a \x01(\bR\tpermanent\x12:\n" +
 	"\vretry_after\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\x8c\x01\n" +
+	"retryAfter\x12\x10\n" +
+	"\x03log\x18\t \x01(\fR\x03log\x12#\n" +
+	"\n" +
+	"checkpoint\x18\n" +
+	" \x01(\fH\x00R\n" +
+	"checkpoint\x88\x01\x01B\r\n" +
+	"\v_checkpoint\"\xa2\x01\n" +
 	"\tResultAck\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x124\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x1a.carillon.v1.ResultVerdictR\averdict\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"x\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\"\x8e\x01\n" +
 	"\fCancellation\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x127\n" +
-	"\x06reason\x18\x02 \x01(\x0e2\x1f.carillon.v1.CancellationReasonR\x06reason*\x9c\x01\n" +
+	"\x06reason\x18\x02 \x01(\x0e2\x1f.carillon.v1.CancellationReasonR\x06reason\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"\x8a\x02\n" +
+	"\vPollRequest\x12 \n" +
+	"\tworker_id\x18\x01 \x01(\tB\x03\xe0A\x02R\bworkerId\x12%\n" +
+	"\vincarnation\x18\x02 \x01(\tB\x03\xe0A\x02R\vincarnation\x12\x1f\n" +
+	"\bhandlers\x18\x03 \x03(\tB\x03\xe0A\x02R\bhandlers\x12!\n" +
+	"\fmax_attempts\x18\x04 \x01(\x05R\vmaxAttempts\x12-\n" +
+	"\x04wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12-\n" +
+	"\x04held\x18\x06 \x03(\v2\x19.carillon.v1.AttemptTokenR\x04held\x12\x10\n" +
+	"\x03sdk\x18\a \x01(\tR\x03sdk\"\x96\x02\n" +
+	"\fPollResponse\x129\n" +
+	"\vassignments\x18\x01 \x03(\v2\x17.carillon.v1.AssignmentR\vassignments\x12<\n" +
+	"\fattestations\x18\x02 \x03(\v2\x18.carillon.v1.AttestationR\fattestations\x12/\n" +
+	"\x05lease\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12H\n" +
+	"\x12heartbeat_interval\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x12\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\"\xf0\x01\n" +
+	"\rExtendRequest\x12 \n" +
+	"\tworker_id\x18\x01 \x01(\tB\x03\xe0A\x02R\bworkerId\x12%\n" +
+	"\vincarnation\x18\x02 \x01(\tB\x03\xe0A\x02R\vincarnation\x12-\n" +
+	"\x04held\x18\x03 \x03(\v2\x19.carillon.v1.AttemptTokenR\x04held\x12.\n" +
+	"\astarted\x18\x04 \x03(\v2\x14.carillon.v1.StartedR\astarted\x127\n" +
+	"\bprogress\x18\x05 \x03(\v2\x1b.carillon.v1.ProgressReportR\bprogress\"\xbe\x01\n" +
+	"\x0eExtendResponse\x12<\n" +
+	"\fattestations\x18\x01 \x03(\v2\x18.carillon.v1.AttestationR\fattestations\x12=\n" +
+	"\rprogress_acks\x18\x02 \x03(\v2\x18.carillon.v1.ProgressAckR\fprogressAcks\x12/\n" +
+	"\x05lease\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\x93\x01\n" +
+	"\rFinishRequest\x12 \n" +
+	"\tworker_id\x18\x01 \x01(\tB\x03\xe0A\x02R\bworkerId\x12%\n" +
+	"\vincarnation\x18\x02 \x01(\tB\x03\xe0A\x02R\vincarnation\x129\n" +
+	"\aresults\x18\x03 \x03(\v2\x1a.carillon.v1.AttemptResultB\x03\xe0A\x02R\aresults\"<\n" +
+	"\x0eFinishResponse\x12*\n" +
+	"\x04acks\x18\x01 \x03(\v2\x16.carillon.v1.ResultAckR\x04acks*\x9c\x01\n" +
 	"\x12AttestationVerdict\x12#\n" +
 	"\x1fATTESTATION_VERDICT_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cATTESTATION_VERDICT_CONTINUE\x10\x01\x12\x1e\n" +
@@ -1405,9 +2190,12 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\x1fCANCELLATION_REASON_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dCANCELLATION_REASON_CANCELLED\x10\x01\x12!\n" +
 	"\x1dCANCELLATION_REASON_TIMED_OUT\x10\x02\x12\"\n" +
-	"\x1eCANCELLATION_REASON_LEASE_LOST\x10\x032Y\n" +
+	"\x1eCANCELLATION_REASON_LEASE_LOST\x10\x032\x9b\x03\n" +
 	"\rWorkerService\x12H\n" +
-	"\aConnect\x12\x1b.carillon.v1.ConnectRequest\x1a\x1c.carillon.v1.ConnectResponse(\x010\x01B\xb0\x01\n" +
+	"\aConnect\x12\x1b.carillon.v1.ConnectRequest\x1a\x1c.carillon.v1.ConnectResponse(\x010\x01\x12d\n" +
+	"\x04Poll\x12\x18.carillon.v1.PollRequest\x1a\x19.carillon.v1.PollResponse\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/workers/{worker_id}:poll\x12l\n" +
+	"\x06Extend\x12\x1a.carillon.v1.ExtendRequest\x1a\x1b.carillon.v1.ExtendResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/workers/{worker_id}:extend\x12l\n" +
+	"\x06Finish\x12\x1a.carillon.v1.FinishRequest\x1a\x1b.carillon.v1.FinishResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/workers/{worker_id}:finishB\xb0\x01\n" +
 	"\x0fcom.carillon.v1B\vWorkerProtoP\x01ZCgithub.com/carillon-scheduler/carillon/proto/carillon/v1;carillonv1\xa2\x02\x03CXX\xaa\x02\vCarillon.V1\xca\x02\vCarillon\\V1\xe2\x02\x17Carillon\\V1\\GPBMetadata\xea\x02\fCarillon::V1b\x06proto3"
 
 var (
@@ -1423,77 +2211,109 @@ func file_carillon_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_carillon_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_carillon_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_carillon_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_carillon_v1_worker_proto_goTypes = []any{
 	(AttestationVerdict)(0),       // 0: carillon.v1.AttestationVerdict
 	(ResultVerdict)(0),            // 1: carillon.v1.ResultVerdict
 	(CancellationReason)(0),       // 2: carillon.v1.CancellationReason
 	(*ConnectRequest)(nil),        // 3: carillon.v1.ConnectRequest
 	(*ConnectResponse)(nil),       // 4: carillon.v1.ConnectResponse
-	(*AttemptToken)(nil),          // 5: carillon.v1.AttemptToken
-	(*Hello)(nil),                 // 6: carillon.v1.Hello
-	(*HandlerRegistration)(nil),   // 7: carillon.v1.HandlerRegistration
-	(*Welcome)(nil),               // 8: carillon.v1.Welcome
-	(*Heartbeat)(nil),             // 9: carillon.v1.Heartbeat
-	(*HeartbeatAck)(nil),          // 10: carillon.v1.HeartbeatAck
-	(*Attestation)(nil),           // 11: carillon.v1.Attestation
-	(*Assignment)(nil),            // 12: carillon.v1.Assignment
-	(*Started)(nil),               // 13: carillon.v1.Started
-	(*ProgressReport)(nil),        // 14: carillon.v1.ProgressReport
-	(*AttemptResult)(nil),         // 15: carillon.v1.AttemptResult
-	(*ResultAck)(nil),             // 16: carillon.v1.ResultAck
-	(*Cancellation)(nil),          // 17: carillon.v1.Cancellation
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
-	(*Json)(nil),                  // 19: carillon.v1.Json
-	(SlotTrigger)(0),              // 20: carillon.v1.SlotTrigger
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
-	(*Progress)(nil),              // 22: carillon.v1.Progress
-	(AttemptOutcome)(0),           // 23: carillon.v1.AttemptOutcome
+	(*Ownership)(nil),             // 5: carillon.v1.Ownership
+	(*AttemptToken)(nil),          // 6: carillon.v1.AttemptToken
+	(*Hello)(nil),                 // 7: carillon.v1.Hello
+	(*HandlerRegistration)(nil),   // 8: carillon.v1.HandlerRegistration
+	(*Welcome)(nil),               // 9: carillon.v1.Welcome
+	(*Heartbeat)(nil),             // 10: carillon.v1.Heartbeat
+	(*HeartbeatAck)(nil),          // 11: carillon.v1.HeartbeatAck
+	(*Attestation)(nil),           // 12: carillon.v1.Attestation
+	(*Assignment)(nil),            // 13: carillon.v1.Assignment
+	(*Started)(nil),               // 14: carillon.v1.Started
+	(*ProgressReport)(nil),        // 15: carillon.v1.ProgressReport
+	(*ProgressAck)(nil),           // 16: carillon.v1.ProgressAck
+	(*AttemptResult)(nil),         // 17: carillon.v1.AttemptResult
+	(*ResultAck)(nil),             // 18: carillon.v1.ResultAck
+	(*Cancellation)(nil),          // 19: carillon.v1.Cancellation
+	(*PollRequest)(nil),           // 20: carillon.v1.PollRequest
+	(*PollResponse)(nil),          // 21: carillon.v1.PollResponse
+	(*ExtendRequest)(nil),         // 22: carillon.v1.ExtendRequest
+	(*ExtendResponse)(nil),        // 23: carillon.v1.ExtendResponse
+	(*FinishRequest)(nil),         // 24: carillon.v1.FinishRequest
+	(*FinishResponse)(nil),        // 25: carillon.v1.FinishResponse
+	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
+	(*Json)(nil),                  // 27: carillon.v1.Json
+	(SlotTrigger)(0),              // 28: carillon.v1.SlotTrigger
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*Progress)(nil),              // 30: carillon.v1.Progress
+	(AttemptOutcome)(0),           // 31: carillon.v1.AttemptOutcome
 }
 var file_carillon_v1_worker_proto_depIdxs = []int32{
-	6,  // 0: carillon.v1.ConnectRequest.hello:type_name -> carillon.v1.Hello
-	9,  // 1: carillon.v1.ConnectRequest.heartbeat:type_name -> carillon.v1.Heartbeat
-	13, // 2: carillon.v1.ConnectRequest.started:type_name -> carillon.v1.Started
-	14, // 3: carillon.v1.ConnectRequest.progress:type_name -> carillon.v1.ProgressReport
-	15, // 4: carillon.v1.ConnectRequest.results:type_name -> carillon.v1.AttemptResult
-	8,  // 5: carillon.v1.ConnectResponse.welcome:type_name -> carillon.v1.Welcome
-	10, // 6: carillon.v1.ConnectResponse.heartbeat_ack:type_name -> carillon.v1.HeartbeatAck
-	11, // 7: carillon.v1.ConnectResponse.attestations:type_name -> carillon.v1.Attestation
-	16, // 8: carillon.v1.ConnectResponse.result_acks:type_name -> carillon.v1.ResultAck
-	17, // 9: carillon.v1.ConnectResponse.cancellations:type_name -> carillon.v1.Cancellation
-	12, // 10: carillon.v1.ConnectResponse.assignments:type_name -> carillon.v1.Assignment
-	7,  // 11: carillon.v1.Hello.handlers:type_name -> carillon.v1.HandlerRegistration
-	5,  // 12: carillon.v1.Hello.held:type_name -> carillon.v1.AttemptToken
-	15, // 13: carillon.v1.Hello.results:type_name -> carillon.v1.AttemptResult
-	18, // 14: carillon.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	18, // 15: carillon.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	5,  // 16: carillon.v1.Attestation.token:type_name -> carillon.v1.AttemptToken
-	0,  // 17: carillon.v1.Attestation.verdict:type_name -> carillon.v1.AttestationVerdict
-	5,  // 18: carillon.v1.Assignment.token:type_name -> carillon.v1.AttemptToken
-	19, // 19: carillon.v1.Assignment.params:type_name -> carillon.v1.Json
-	20, // 20: carillon.v1.Assignment.trigger:type_name -> carillon.v1.SlotTrigger
-	21, // 21: carillon.v1.Assignment.fire_time:type_name -> google.protobuf.Timestamp
-	18, // 22: carillon.v1.Assignment.timeout:type_name -> google.protobuf.Duration
-	5,  // 23: carillon.v1.Started.token:type_name -> carillon.v1.AttemptToken
-	21, // 24: carillon.v1.Started.start_time:type_name -> google.protobuf.Timestamp
-	5,  // 25: carillon.v1.ProgressReport.token:type_name -> carillon.v1.AttemptToken
-	22, // 26: carillon.v1.ProgressReport.progress:type_name -> carillon.v1.Progress
-	5,  // 27: carillon.v1.AttemptResult.token:type_name -> carillon.v1.AttemptToken
-	21, // 28: carillon.v1.AttemptResult.start_time:type_name -> google.protobuf.Timestamp
-	23, // 29: carillon.v1.AttemptResult.outcome:type_name -> carillon.v1.AttemptOutcome
-	19, // 30: carillon.v1.AttemptResult.result:type_name -> carillon.v1.Json
-	18, // 31: carillon.v1.AttemptResult.retry_after:type_name -> google.protobuf.Duration
-	5,  // 32: carillon.v1.ResultAck.token:type_name -> carillon.v1.AttemptToken
-	1,  // 33: carillon.v1.ResultAck.verdict:type_name -> carillon.v1.ResultVerdict
-	5,  // 34: carillon.v1.Cancellation.token:type_name -> carillon.v1.AttemptToken
-	2,  // 35: carillon.v1.Cancellation.reason:type_name -> carillon.v1.CancellationReason
-	3,  // 36: carillon.v1.WorkerService.Connect:input_type -> carillon.v1.ConnectRequest
-	4,  // 37: carillon.v1.WorkerService.Connect:output_type -> carillon.v1.ConnectResponse
-	37, // [37:38] is the sub-list for method output_type
-	36, // [36:37] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	7,  // 0: carillon.v1.ConnectRequest.hello:type_name -> carillon.v1.Hello
+	10, // 1: carillon.v1.ConnectRequest.heartbeat:type_name -> carillon.v1.Heartbeat
+	14, // 2: carillon.v1.ConnectRequest.started:type_name -> carillon.v1.Started
+	15, // 3: carillon.v1.ConnectRequest.progress:type_name -> carillon.v1.ProgressReport
+	17, // 4: carillon.v1.ConnectRequest.results:type_name -> carillon.v1.AttemptResult
+	6,  // 5: carillon.v1.ConnectRequest.held:type_name -> carillon.v1.AttemptToken
+	9,  // 6: carillon.v1.ConnectResponse.welcome:type_name -> carillon.v1.Welcome
+	11, // 7: carillon.v1.ConnectResponse.heartbeat_ack:type_name -> carillon.v1.HeartbeatAck
+	12, // 8: carillon.v1.ConnectResponse.attestations:type_name -> carillon.v1.Attestation
+	18, // 9: carillon.v1.ConnectResponse.result_acks:type_name -> carillon.v1.ResultAck
+	19, // 10: carillon.v1.ConnectResponse.cancellations:type_name -> carillon.v1.Cancellation
+	13, // 11: carillon.v1.ConnectResponse.assignments:type_name -> carillon.v1.Assignment
+	5,  // 12: carillon.v1.ConnectResponse.ownerships:type_name -> carillon.v1.Ownership
+	16, // 13: carillon.v1.ConnectResponse.progress_acks:type_name -> carillon.v1.ProgressAck
+	8,  // 14: carillon.v1.Hello.handlers:type_name -> carillon.v1.HandlerRegistration
+	6,  // 15: carillon.v1.Hello.held:type_name -> carillon.v1.AttemptToken
+	17, // 16: carillon.v1.Hello.results:type_name -> carillon.v1.AttemptResult
+	26, // 17: carillon.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	26, // 18: carillon.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	6,  // 19: carillon.v1.Attestation.token:type_name -> carillon.v1.AttemptToken
+	0,  // 20: carillon.v1.Attestation.verdict:type_name -> carillon.v1.AttestationVerdict
+	6,  // 21: carillon.v1.Assignment.token:type_name -> carillon.v1.AttemptToken
+	27, // 22: carillon.v1.Assignment.params:type_name -> carillon.v1.Json
+	28, // 23: carillon.v1.Assignment.trigger:type_name -> carillon.v1.SlotTrigger
+	29, // 24: carillon.v1.Assignment.fire_time:type_name -> google.protobuf.Timestamp
+	26, // 25: carillon.v1.Assignment.timeout:type_name -> google.protobuf.Duration
+	6,  // 26: carillon.v1.Started.token:type_name -> carillon.v1.AttemptToken
+	29, // 27: carillon.v1.Started.start_time:type_name -> google.protobuf.Timestamp
+	6,  // 28: carillon.v1.ProgressReport.token:type_name -> carillon.v1.AttemptToken
+	30, // 29: carillon.v1.ProgressReport.progress:type_name -> carillon.v1.Progress
+	6,  // 30: carillon.v1.ProgressAck.token:type_name -> carillon.v1.AttemptToken
+	6,  // 31: carillon.v1.AttemptResult.token:type_name -> carillon.v1.AttemptToken
+	29, // 32: carillon.v1.AttemptResult.start_time:type_name -> google.protobuf.Timestamp
+	31, // 33: carillon.v1.AttemptResult.outcome:type_name -> carillon.v1.AttemptOutcome
+	27, // 34: carillon.v1.AttemptResult.result:type_name -> carillon.v1.Json
+	26, // 35: carillon.v1.AttemptResult.retry_after:type_name -> google.protobuf.Duration
+	6,  // 36: carillon.v1.ResultAck.token:type_name -> carillon.v1.AttemptToken
+	1,  // 37: carillon.v1.ResultAck.verdict:type_name -> carillon.v1.ResultVerdict
+	6,  // 38: carillon.v1.Cancellation.token:type_name -> carillon.v1.AttemptToken
+	2,  // 39: carillon.v1.Cancellation.reason:type_name -> carillon.v1.CancellationReason
+	26, // 40: carillon.v1.PollRequest.wait:type_name -> google.protobuf.Duration
+	6,  // 41: carillon.v1.PollRequest.held:type_name -> carillon.v1.AttemptToken
+	13, // 42: carillon.v1.PollResponse.assignments:type_name -> carillon.v1.Assignment
+	12, // 43: carillon.v1.PollResponse.attestations:type_name -> carillon.v1.Attestation
+	26, // 44: carillon.v1.PollResponse.lease:type_name -> google.protobuf.Duration
+	26, // 45: carillon.v1.PollResponse.heartbeat_interval:type_name -> google.protobuf.Duration
+	6,  // 46: carillon.v1.ExtendRequest.held:type_name -> carillon.v1.AttemptToken
+	14, // 47: carillon.v1.ExtendRequest.started:type_name -> carillon.v1.Started
+	15, // 48: carillon.v1.ExtendRequest.progress:type_name -> carillon.v1.ProgressReport
+	12, // 49: carillon.v1.ExtendResponse.attestations:type_name -> carillon.v1.Attestation
+	16, // 50: carillon.v1.ExtendResponse.progress_acks:type_name -> carillon.v1.ProgressAck
+	26, // 51: carillon.v1.ExtendResponse.lease:type_name -> google.protobuf.Duration
+	17, // 52: carillon.v1.FinishRequest.results:type_name -> carillon.v1.AttemptResult
+	18, // 53: carillon.v1.FinishResponse.acks:type_name -> carillon.v1.ResultAck
+	3,  // 54: carillon.v1.WorkerService.Connect:input_type -> carillon.v1.ConnectRequest
+	20, // 55: carillon.v1.WorkerService.Poll:input_type -> carillon.v1.PollRequest
+	22, // 56: carillon.v1.WorkerService.Extend:input_type -> carillon.v1.ExtendRequest
+	24, // 57: carillon.v1.WorkerService.Finish:input_type -> carillon.v1.FinishRequest
+	4,  // 58: carillon.v1.WorkerService.Connect:output_type -> carillon.v1.ConnectResponse
+	21, // 59: carillon.v1.WorkerService.Poll:output_type -> carillon.v1.PollResponse
+	23, // 60: carillon.v1.WorkerService.Extend:output_type -> carillon.v1.ExtendResponse
+	25, // 61: carillon.v1.WorkerService.Finish:output_type -> carillon.v1.FinishResponse
+	58, // [58:62] is the sub-list for method output_type
+	54, // [54:58] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_worker_proto_init() }
@@ -1503,13 +2323,15 @@ func file_carillon_v1_worker_proto_init() {
 	}
 	file_carillon_v1_json_proto_init()
 	file_carillon_v1_slot_proto_init()
+	file_carillon_v1_worker_proto_msgTypes[12].OneofWrappers = []any{}
+	file_carillon_v1_worker_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_carillon_v1_worker_proto_rawDesc), len(file_carillon_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   15,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

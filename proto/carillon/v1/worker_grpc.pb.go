@@ -20,19 +20,50 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	WorkerService_Connect_FullMethodName = "/carillon.v1.WorkerService/Connect"
+	WorkerService_Poll_FullMethodName    = "/carillon.v1.WorkerService/Poll"
+	WorkerService_Extend_FullMethodName  = "/carillon.v1.WorkerService/Extend"
+	WorkerService_Finish_FullMethodName  = "/carillon.v1.WorkerService/Finish"
 )
 
 // WorkerServiceClient is the client API for WorkerService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// The stream between a worker and a node. Not served over REST.
+// What workers and nodes say to each other.
+//
+// A worker holds attempts under a lease, which every message of it renews. It speaks either
+// over a stream (Connect), or by single calls (Poll, Extend, Finish) where a stream can't be
+// kept open; not both under one id at the same time. Both ways obey the same leases, and the
+// same token decides about every result.
+//
+// Every message may be lost, repeated or late, and each names its attempt by the whole token,
+// so that a message about an older attempt changes nothing. What a node says of a shard
+// carries the epoch under which it owns the shard: a worker that has seen a higher one
+// refuses it.
+//
+// Versions: a worker says in its hello, and a node in its welcome, which version of this
+// protocol it speaks and what it is capable of beyond that. Unknown fields are ignored. A
+// part that needs a capability is sent only to a peer that named it, so that neighbouring
+// versions work together.
 type WorkerServiceClient interface {
 	// Opens the stream. The worker speaks first, with a hello, within 5 s; the
 	// node answers with a welcome. After that both sides send whenever they have
 	// something. A broken stream is not a lost lease: the worker connects again
-	// and presents what it holds.
+	// and presents what it holds. The newest stream of a worker counts: it ends the
+	// older one, and a new incarnation ends what the old one held.
 	Connect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConnectRequest, ConnectResponse], error)
+	// Asks for attempts, as one call: waits until there is one, or the time is over. The
+	// lease of an attempt lasts from the answer; Extend renews it. A lost answer is made up
+	// for by the next Poll: what is not among its held attempts is sent again. The newest Poll
+	// of a worker counts, and ends an older one that still waits.
+	Poll(ctx context.Context, in *PollRequest, opts ...grpc.CallOption) (*PollResponse, error)
+	// Renews the leases of the attempts that it lists, takes their progress, and says which of
+	// them must stop. To be called every few seconds while something runs. Repeating it is
+	// harmless.
+	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
+	// Reports results, and answers once they are stored. To be repeated until it answered:
+	// a result that is stored already is accepted again.
+	Finish(ctx context.Context, in *FinishRequest, opts ...grpc.CallOption) (*FinishResponse, error)
 }
 
 type workerServiceClient struct {
@@ -56,17 +87,75 @@ func (c *workerServiceClient) Connect(ctx context.Context, opts ...grpc.CallOpti
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WorkerService_ConnectClient = grpc.BidiStreamingClient[ConnectRequest, ConnectResponse]
 
+func (c *workerServiceClient) Poll(ctx context.Context, in *PollRequest, opts ...grpc.CallOption) (*PollResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PollResponse)
+	err := c.cc.Invoke(ctx, WorkerService_Poll_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workerServiceClient) Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExtendResponse)
+	err := c.cc.Invoke(ctx, WorkerService_Extend_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workerServiceClient) Finish(ctx context.Context, in *FinishRequest, opts ...grpc.CallOption) (*FinishResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FinishResponse)
+	err := c.cc.Invoke(ctx, WorkerService_Finish_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // WorkerServiceServer is the server API for WorkerService service.
 // All implementations must embed UnimplementedWorkerServiceServer
 // for forward compatibility.
 //
-// The stream between a worker and a node. Not served over REST.
+// What workers and nodes say to each other.
+//
+// A worker holds attempts under a lease, which every message of it renews. It speaks either
+// over a stream (Connect), or by single calls (Poll, Extend, Finish) where a stream can't be
+// kept open; not both under one id at the same time. Both ways obey the same leases, and the
+// same token decides about every result.
+//
+// Every message may be lost, repeated or late, and each names its attempt by the whole token,
+// so that a message about an older attempt changes nothing. What a node says of a shard
+// carries the epoch under which it owns the shard: a worker that has seen a higher one
+// refuses it.
+//
+// Versions: a worker says in its hello, and a node in its welcome, which version of this
+// protocol it speaks and what it is capable of beyond that. Unknown fields are ignored. A
+// part that needs a capability is sent only to a peer that named it, so that neighbouring
+// versions work together.
 type WorkerServiceServer interface {
 	// Opens the stream. The worker speaks first, with a hello, within 5 s; the
 	// node answers with a welcome. After that both sides send whenever they have
 	// something. A broken stream is not a lost lease: the worker connects again
-	// and presents what it holds.
+	// and presents what it holds. The newest stream of a worker counts: it ends the
+	// older one, and a new incarnation ends what the old one held.
 	Connect(grpc.BidiStreamingServer[ConnectRequest, ConnectResponse]) error
+	// Asks for attempts, as one call: waits until there is one, or the time is over. The
+	// lease of an attempt lasts from the answer; Extend renews it. A lost answer is made up
+	// for by the next Poll: what is not among its held attempts is sent again. The newest Poll
+	// of a worker counts, and ends an older one that still waits.
+	Poll(context.Context, *PollRequest) (*PollResponse, error)
+	// Renews the leases of the attempts that it lists, takes their progress, and says which of
+	// them must stop. To be called every few seconds while something runs. Repeating it is
+	// harmless.
+	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
+	// Reports results, and answers once they are stored. To be repeated until it answered:
+	// a result that is stored already is accepted again.
+	Finish(context.Context, *FinishRequest) (*FinishResponse, error)
 	mustEmbedUnimplementedWorkerServiceServer()
 }
 
@@ -79,6 +168,15 @@ type UnimplementedWorkerServiceServer struct{}
 
 func (UnimplementedWorkerServiceServer) Connect(grpc.BidiStreamingServer[ConnectRequest, ConnectResponse]) error {
 	return status.Error(codes.Unimplemented, "method Connect not implemented")
+}
+func (UnimplementedWorkerServiceServer) Poll(context.Context, *PollRequest) (*PollResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Poll not implemented")
+}
+func (UnimplementedWorkerServiceServer) Extend(context.Context, *ExtendRequest) (*ExtendResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Extend not implemented")
+}
+func (UnimplementedWorkerServiceServer) Finish(context.Context, *FinishRequest) (*FinishResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Finish not implemented")
 }
 func (UnimplementedWorkerServiceServer) mustEmbedUnimplementedWorkerServiceServer() {}
 func (UnimplementedWorkerServiceServer) testEmbeddedByValue()                       {}
@@ -108,13 +206,80 @@ func _WorkerService_Connect_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WorkerService_ConnectServer = grpc.BidiStreamingServer[ConnectRequest, ConnectResponse]
 
+func _WorkerService_Poll_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PollRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServiceServer).Poll(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkerService_Poll_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServiceServer).Poll(ctx, req.(*PollRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WorkerService_Extend_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExtendRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServiceServer).Extend(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkerService_Extend_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServiceServer).Extend(ctx, req.(*ExtendRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WorkerService_Finish_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FinishRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServiceServer).Finish(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkerService_Finish_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServiceServer).Finish(ctx, req.(*FinishRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // WorkerService_ServiceDesc is the grpc.ServiceDesc for WorkerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var WorkerService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "carillon.v1.WorkerService",
 	HandlerType: (*WorkerServiceServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Poll",
+			Handler:    _WorkerService_Poll_Handler,
+		},
+		{
+			MethodName: "Extend",
+			Handler:    _WorkerService_Extend_Handler,
+		},
+		{
+			MethodName: "Finish",
+			Handler:    _WorkerService_Finish_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Connect",
