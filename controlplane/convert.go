@@ -173,9 +173,12 @@ func slotMessage(s *store.SlotOf, live *core.SlotInfo) *carillonv1.Slot {
 	}
 	if live != nil && live.Slot.State == job.Running && row.State == job.Running && live.Slot.Attempt == row.Attempt {
 		m.StartTime, m.LeaseEndTime = timestamp(live.StartedAt), timestamp(live.LeaseUntil)
-		if p := live.Progress; p != (core.Progress{}) {
-			m.Progress = &carillonv1.Progress{Done: p.Done, Total: p.Total, Note: p.Note}
-		}
+		row = &live.Slot // its notes are newer than the stored ones
+	}
+	n := job.DecodeNotes(row.Notes)
+	m.Log, m.CheckpointBytes = n.Log, int32(len(n.Checkpoint))
+	if n.Done != 0 || n.Total != 0 || n.Note != "" {
+		m.Progress = &carillonv1.Progress{Done: n.Done, Total: n.Total, Note: n.Note}
 	}
 	if m.StartTime != nil {
 		m.Lateness = durationpb.New(m.StartTime.AsTime().Sub(row.Key.FireTime.Time()))
@@ -186,7 +189,7 @@ func slotMessage(s *store.SlotOf, live *core.SlotInfo) *carillonv1.Slot {
 func attemptMessage(a job.Attempt) *carillonv1.Attempt {
 	return &carillonv1.Attempt{
 		Attempt: a.Number, Worker: a.Worker, ClaimTime: timestamp(a.ClaimedAt), StartTime: timestamp(a.StartedAt), EndTime: timestamp(a.EndedAt),
-		Outcome: carillonv1.AttemptOutcome(a.Outcome), ErrorCode: a.ErrorCode, ErrorMessage: a.ErrorText, LateResult: a.Late, Epoch: int64(a.Epoch),
+		Outcome: carillonv1.AttemptOutcome(a.Outcome), ErrorCode: a.ErrorCode, ErrorMessage: a.ErrorText, LateResult: a.Late, Epoch: int64(a.Epoch), Log: a.Log,
 	}
 }
 

@@ -170,14 +170,18 @@ func (s workerService) Extend(ctx context.Context, req *carillonv1.ExtendRequest
 	if err != nil {
 		return nil, err
 	}
-	verdicts, err := s.node.Extend(ctx, key, s.tokens(req.GetHeld()), report.Events)
+	out, err := s.node.Extend(ctx, key, s.tokens(req.GetHeld()), report.Events)
 	if errors.Is(err, engine.ErrHasStream) {
 		return nil, fail(codes.FailedPrecondition, reasonStreamReplaced, "worker_id: "+err.Error())
 	}
 	if err != nil {
 		return nil, s.toStatus(ctx, "extend", err)
 	}
-	return &carillonv1.ExtendResponse{Attestations: attestations(req.GetHeld(), verdicts), Lease: durationpb.New(s.core.Lease)}, nil
+	resp := &carillonv1.ExtendResponse{Attestations: attestations(req.GetHeld(), out.Verdicts), Lease: durationpb.New(s.core.Lease)}
+	for _, m := range out.Noted {
+		resp.ProgressAcks = append(resp.ProgressAcks, progressAck(m))
+	}
+	return resp, nil
 }
 
 // Finish implements WorkerService.

@@ -60,7 +60,7 @@ func TestRowsOutsideOfTheTimeRange(t *testing.T) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)") // what the server closed may still be written back
 	must(t, err)
 	for _, micros := range []int64{-62_167_305_600_000_000, 253_402_300_800_000_000, 1 << 62} {
-		_, err = db.ExecContext(t.Context(), `INSERT INTO slots SELECT shard, ?, uid, trigger, 3, 1, 0, 1, 'w', 'i', ?, ?, ?, ?, 0, 0, 1, '', '', X'', 0, 0, X'' FROM slots LIMIT 1`,
+		_, err = db.ExecContext(t.Context(), `INSERT INTO slots SELECT shard, ?, uid, trigger, 3, 1, 0, 1, 'w', 'i', ?, ?, ?, ?, 0, 0, 1, '', '', X'', 0, 0, X'', X'' FROM slots LIMIT 1`,
 			micros, micros, micros, micros, micros)
 		must(t, err)
 	}

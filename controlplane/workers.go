@@ -229,11 +229,10 @@ func (s workerService) report(req *carillonv1.ConnectRequest, key core.WorkerKey
 		}
 	}
 	for _, m := range req.GetProgress() {
-		p := m.GetProgress()
-		progress := core.Progress{Done: p.GetDone(), Total: p.GetTotal(), Note: job.CleanText([]byte(p.GetNote()), maxReasonBytes)}
-		if err := add("progress", m.GetToken(), func(t core.Token) core.Event {
-			return core.Progressed{Worker: key, Token: t, Progress: progress}
-		}); err != nil {
+		if err := checkNotes("progress", m); err != nil {
+			return r, err
+		}
+		if err := add("progress", m.GetToken(), func(t core.Token) core.Event { return progressed(key, t, m) }); err != nil {
 			return r, err
 		}
 	}
@@ -242,6 +241,9 @@ func (s workerService) report(req *carillonv1.ConnectRequest, key core.WorkerKey
 			m.GetOutcome() == carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_LEASE_LOST {
 			return r, invalid("results.outcome", reasonInvalidField, "must be SUCCEEDED, FAILED, TIMED_OUT, RELEASED or CANCELLED")
 		}
+		if err := checkNotes("results", m); err != nil {
+			return r, err
+		}
 		if err := add("results", m.GetToken(), func(t core.Token) core.Event { return result(key, t, m) }); err != nil {
 			return r, err
 		}
@@ -249,10 +251,42 @@ func (s workerService) report(req *carillonv1.ConnectRequest, key core.WorkerKey
 	return r, nil
 }
 
+// notes are what progress reports and results have in common.
+type notes interface {
+	GetCheckpoint() []byte
+	GetLog() []byte
+}
+
+func checkNotes(field string, m notes) error {
+	if n := len(m.GetCheckpoint()); n > job.MaxCheckpointBytes {
+		return invalid(field+".checkpoint", reasonInvalidField, fmt.Sprintf("has %d bytes, more than %d", n, job.MaxCheckpointBytes))
+	}
+	return nil
+}
+
+func progressed(key core.WorkerKey, t core.Token, m *carillonv1.ProgressReport) core.Event {
+	p := core.Progressed{Worker: key, Token: t, Sequence: m.GetSequence(), Checkpoint: m.Checkpoint}
+	if m.Progress != nil {
+		p.Progress = &core.Progress{Done: m.Progress.GetDone(), Total: m.Progress.GetTotal(), Note: job.CleanText([]byte(m.Progress.GetNote()), job.MaxNoteBytes)}
+	}
+	p.Log = newestLines(m.Log)
+	return p
+}
+
+// newestLines returns the end of a log, as text; nil if there is none.
+func newestLines(log []byte) *string {
+	if log == nil {
+		return nil
+	}
+	text := job.CleanText(log[max(0, len(log)-job.MaxLogBytes):], job.MaxLogBytes)
+	return &text
+}
+
 func result(key core.WorkerKey, t core.Token, m *carillonv1.AttemptResult) core.Event {
 	r := core.Result{
 		Worker: key, Token: t, Outcome: job.Outcome(m.GetOutcome()), Document: []byte(m.GetResult().GetText()),
 		Code: m.GetErrorCode(), Text: m.GetErrorMessage(), Permanent: m.GetPermanent(),
+		Checkpoint: m.Checkpoint, Log: newestLines(m.Log),
 	}
 	if m.GetStartTime().CheckValid() == nil {
 		r.StartedAt = instant(m.GetStartTime())
@@ -436,13 +470,15 @@ func addMessage(resp *carillonv1.ConnectResponse, m core.Message) int {
 	switch m := m.(type) {
 	case core.Assign:
 		resp.Assignments = append(resp.Assignments, assignment(m))
-		return overhead + len(m.Work.Params) + len(m.Work.Name) + len(m.Work.Handler)
+		return overhead + len(m.Work.Params) + len(m.Checkpoint) + len(m.Work.Name) + len(m.Work.Handler)
 	case core.Ack:
 		resp.ResultAcks = append(resp.ResultAcks, resultAck(m))
 	case core.Continue:
 		resp.Attestations = append(resp.Attestations, &carillonv1.Attestation{
 			Token: tokenMessage(m.Token), Verdict: carillonv1.AttestationVerdict_ATTESTATION_VERDICT_CONTINUE, Epoch: int64(m.By),
 		})
+	case core.Noted:
+		resp.ProgressAcks = append(resp.ProgressAcks, progressAck(m))
 	case core.Owned:
 		resp.Ownerships = append(resp.Ownerships, &carillonv1.Ownership{Shard: int32(m.Shard), Epoch: int64(m.Epoch)})
 	case core.Stop:
@@ -451,6 +487,10 @@ func addMessage(resp *carillonv1.ConnectResponse, m core.Message) int {
 		})
 	}
 	return overhead
+}
+
+func progressAck(m core.Noted) *carillonv1.ProgressAck {
+	return &carillonv1.ProgressAck{Token: tokenMessage(m.Token), Sequence: m.Sequence}
 }
 
 func resultAck(m core.Ack) *carillonv1.ResultAck {
@@ -466,6 +506,6 @@ func assignment(m core.Assign) *carillonv1.Assignment {
 	return &carillonv1.Assignment{
 		Token: tokenMessage(m.Token), Slot: of.SlotName(m.Token.Key.FireTime), Handler: m.Work.Handler, Params: document(m.Work.Params),
 		Trigger: carillonv1.SlotTrigger(m.Trigger), FireTime: timestamp(m.Token.Key.FireTime), Timeout: durationpb.New(m.Work.Timeout),
-		MaxAttempts: m.Work.MaxAttempts, Failures: m.Failures,
+		MaxAttempts: m.Work.MaxAttempts, Failures: m.Failures, Checkpoint: m.Checkpoint,
 	}
 }

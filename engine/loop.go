@@ -261,6 +261,9 @@ func (l *loop) deliver(s *core.Shard, m core.Message) {
 	case core.Ack:
 		m.By = s.Proof().Epoch
 		l.acknowledge(m)
+	case core.Noted:
+		m.By = s.Proof().Epoch
+		l.noted(m)
 	case core.Stop:
 		m.By = s.Proof().Epoch
 		l.send(m.Worker, m)

@@ -22,6 +22,7 @@ var ErrHasStream = errors.New("the worker has a stream")
 // unary is a worker that asks by single calls.
 type unary struct {
 	leases map[core.Token]job.Instant
+	noted  []core.Noted // since its last call
 }
 
 // poll is a worker's call for attempts, while it waits.
@@ -99,10 +100,10 @@ func (l *loop) unaryOf(key core.WorkerKey) *unary {
 
 // Extend renews the leases of attempts that a worker holds without a stream, and returns a
 // verdict for each. It fails with ErrHasStream if the worker has one.
-func (n *Node) Extend(ctx context.Context, key core.WorkerKey, held []core.Token, events []ShardEvent) ([]Attestation, error) {
+func (n *Node) Extend(ctx context.Context, key core.WorkerKey, held []core.Token, events []ShardEvent) (Extended, error) {
 	type answer struct {
-		verdicts []Attestation
-		err      error
+		Extended
+		err error
 	}
 	done := make(chan answer, 1)
 	err := n.post(ctx, func(l *loop) {
@@ -110,15 +111,33 @@ func (n *Node) Extend(ctx context.Context, key core.WorkerKey, held []core.Token
 			done <- answer{err: fmt.Errorf("worker %s: %w", key.ID, ErrHasStream)}
 			return
 		}
-		verdicts := l.extend(key, held)
+		out := Extended{Verdicts: l.extend(key, held)}
+		if u := l.unary[key]; u != nil {
+			out.Noted, u.noted = u.noted, nil
+		}
 		l.apply(events)
-		done <- answer{verdicts: verdicts}
+		done <- answer{Extended: out}
 	})
 	if err != nil {
-		return nil, err
+		return Extended{}, err
 	}
 	a, err := await(ctx, n, done)
-	return a.verdicts, cmp.Or(err, a.err)
+	return a.Extended, cmp.Or(err, a.err)
+}
+
+// Extended is the answer to a call that renews leases.
+type Extended struct {
+	Verdicts []Attestation
+	Noted    []core.Noted // reports that were stored since the call before
+}
+
+// noted tells a worker that a report is stored: over its stream, or with its next call.
+func (l *loop) noted(m core.Noted) {
+	if u := l.unary[m.Worker]; u != nil && len(u.noted) <= len(u.leases) {
+		u.noted = append(u.noted, m)
+		return
+	}
+	l.send(m.Worker, m)
 }
 
 func (l *loop) extend(key core.WorkerKey, held []core.Token) []Attestation {

@@ -146,6 +146,7 @@ type Slot struct {
 	RequestedAt Instant // when a person asked for it: a redrive or a backfill; zero: nobody did
 	Breaches    Breach  // the objectives that it missed
 	Params      []byte  // one JSON document, instead of its job's; empty: its job's
+	Notes       []byte  // what its newest attempt said of itself, as Notes.Encode writes it
 }
 
 // Same reports whether two rows record the same step of a slot: what tells, after
@@ -168,13 +169,14 @@ type Attempt struct {
 	ErrorCode string
 	ErrorText string
 	Late      string // what its worker reported after it was over, refused
+	Log       string // the newest lines that its handler logged
 }
 
 // NewestAttempt returns the newest attempt of s, as far as s records it.
 func (s *Slot) NewestAttempt() Attempt {
 	a := Attempt{
 		Number: s.Attempt, Worker: s.Worker, Epoch: s.Epoch,
-		ClaimedAt: s.ClaimedAt, StartedAt: s.StartedAt, EndedAt: s.FinishedAt,
+		ClaimedAt: s.ClaimedAt, StartedAt: s.StartedAt, EndedAt: s.FinishedAt, Log: DecodeNotes(s.Notes).Log,
 	}
 	if s.State != Running {
 		a.Outcome, a.ErrorCode, a.ErrorText = s.Outcome, s.ErrorCode, s.ErrorText

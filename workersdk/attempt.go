@@ -49,24 +49,26 @@ type attempt struct {
 	trigger     string
 	maxAttempts int
 	deadline    time.Time // zero: none
+	checkpoint  []byte    // of the attempts before
 	logger      *slog.Logger
+	taskLogger  *slog.Logger
+	storesNotes func() bool // whether the node does
 
 	// The handler's side.
 	start    time.Time // written before the handler's first line, never after
-	progress atomic.Pointer[carillonv1.Progress]
+	notes    notes
 	document atomic.Pointer[[]byte]
 
 	// The loop's side.
-	state      state
-	cancel     context.CancelCauseFunc // of a running one
-	release    context.CancelFunc      // frees the context's timer
-	startedAt  time.Time               // zero until the handler's first line ran
-	goroutine  uint64                  // of the handler
-	progressAt time.Time               // when progress was sent last
-	judged     judgement
-	leaseLost  bool      // by the worker's own clocks
-	unsure     bool      // the node couldn't vouch for it
-	leaseFrom  time.Time // of one that is unsure: from when its lease counts
+	state     state
+	cancel    context.CancelCauseFunc // of a running one
+	release   context.CancelFunc      // frees the context's timer
+	startedAt time.Time               // zero until the handler's first line ran
+	goroutine uint64                  // of the handler
+	judged    judgement
+	leaseLost bool      // by the worker's own clocks
+	unsure    bool      // the node couldn't vouch for it
+	leaseFrom time.Time // of one that is unsure: from when its lease counts
 }
 
 type state int8
@@ -157,6 +159,7 @@ func (a *attempt) result(e ending) *carillonv1.AttemptResult {
 		return nil
 	}
 	r := &carillonv1.AttemptResult{Token: a.key.token()}
+	a.notes.last(r)
 	if !e.start.IsZero() {
 		r.StartTime = timestamppb.New(e.start)
 	}

@@ -31,7 +31,8 @@ type node struct {
 
 	mu      sync.Mutex
 	streams []*nodeStream
-	refusal error // guarded by mu: the answer to every hello
+	refusal error  // guarded by mu: the answer to every hello
+	able    string // guarded by mu: a capability that it names
 }
 
 // nodeStream is one stream, seen from the node. It acknowledges what it gets unless
@@ -77,7 +78,7 @@ func (n *node) Connect(st grpc.BidiStreamingServer[carillonv1.ConnectRequest, ca
 	s.holding = len(first.GetHello().GetHeld())
 	s.most = s.credit + s.holding
 	n.mu.Lock()
-	refusal := n.refusal
+	refusal, able := n.refusal, n.able
 	if refusal == nil {
 		if len(n.streams) > 0 {
 			last := n.streams[len(n.streams)-1]
@@ -90,7 +91,7 @@ func (n *node) Connect(st grpc.BidiStreamingServer[carillonv1.ConnectRequest, ca
 		return refusal
 	}
 	s.send(&carillonv1.ConnectResponse{Welcome: &carillonv1.Welcome{
-		Node: "n1", Lease: durationpb.New(testLease), HeartbeatInterval: durationpb.New(testInterval),
+		Node: "n1", Lease: durationpb.New(testLease), HeartbeatInterval: durationpb.New(testInterval), Capabilities: []string{able},
 	}})
 	s.take(&carillonv1.ConnectRequest{Results: first.GetHello().GetResults()})
 	go s.receive()
@@ -318,6 +319,13 @@ func (s *nodeStream) accounts() (credit, most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.credit, s.most
+}
+
+// capable lets the node name a capability.
+func (n *node) capable(of string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.able = of
 }
 
 // refuse answers every hello with an error; nil welcomes again.

@@ -3,6 +3,7 @@ package workersdk
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -16,8 +17,7 @@ const (
 	maxTick = 100 * time.Millisecond
 	// stuckGrace is how long after its timeout a handler may still return by itself.
 	// The node waits for two seconds.
-	stuckGrace    = time.Second
-	progressEvery = time.Second
+	stuckGrace = time.Second
 	// maxEvents is how much may wait for the loop before senders of events wait; and
 	// how many it takes before it looks at the clock and the stream again.
 	maxEvents = 256
@@ -47,6 +47,8 @@ type loop struct {
 	epochs   map[int32]int64 // the highest seen, of each shard
 	asking   []key           // held attempts of shards that have a new owner
 	recent   recent
+
+	storesNotes atomic.Bool // whether the node does; read by handlers
 
 	phase   phase
 	phaseBy time.Time // when the phase ends at the latest
@@ -145,11 +147,13 @@ func (l *loop) newAttempt(m *carillonv1.Assignment) *attempt {
 	a := &attempt{
 		key: keyOf(m.GetToken()), handler: l.w.handlers[m.GetHandler()], slot: m.GetSlot(),
 		params: []byte(m.GetParams().GetText()), trigger: triggerName(m.GetTrigger()), maxAttempts: int(m.GetMaxAttempts()),
+		checkpoint: m.GetCheckpoint(),
 	}
 	if d := m.GetTimeout().AsDuration(); d > 0 {
 		a.deadline = time.Now().Add(d)
 	}
 	a.logger = l.log.With("handler", m.GetHandler(), "slot", a.slot, "attempt", a.key.attempt)
+	a.taskLogger, a.storesNotes = a.notes.logger(a.logger), l.storesNotes.Load
 	return a
 }
 
@@ -224,6 +228,7 @@ func (l *loop) giveUp(a *attempt, outcome carillonv1.AttemptOutcome, code, text 
 	if !a.startedAt.IsZero() {
 		r.StartTime = timestamppb.New(a.startedAt)
 	}
+	a.notes.last(r)
 	a.state = reported
 	l.reported++
 	if a.judged == unjudged {
@@ -273,19 +278,19 @@ func (l *loop) checkTimeouts(now time.Time) {
 	}
 }
 
-// collectProgress takes the newest progress of each handler, once the last ones are
-// sent.
+// collectProgress takes the newest of what each handler says of itself, once the last
+// reports are sent.
 func (l *loop) collectProgress(now time.Time) {
 	if l.session == nil || len(l.reports) > 0 {
 		return
 	}
 	for _, a := range l.attempts {
-		if a.state != running || now.Sub(a.progressAt) < progressEvery {
+		if a.state != running || a.judged != unjudged {
 			continue
 		}
-		if p := a.progress.Swap(nil); p != nil {
-			a.progressAt = now
-			l.reports = append(l.reports, &carillonv1.ProgressReport{Token: a.key.token(), Progress: p})
+		if r := a.notes.report(now, l.storesNotes.Load()); r != nil {
+			r.Token = a.key.token()
+			l.reports = append(l.reports, r)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -262,6 +263,11 @@ func (l *loop) received(s *session, m *carillonv1.ConnectResponse) {
 	for _, a := range m.GetResultAcks() {
 		l.resultAcked(a)
 	}
+	for _, a := range m.GetProgressAcks() {
+		if at := l.attempts[keyOf(a.GetToken())]; at != nil {
+			at.notes.acknowledged(a.GetSequence())
+		}
+	}
 	for _, c := range m.GetCancellations() {
 		l.cancelled(c)
 	}
@@ -285,6 +291,7 @@ func (l *loop) welcomed(s *session, w *carillonv1.Welcome) {
 		old.close(errHandedOver)
 		l.results.requeue(now) // what went over the old one since the hello may be lost
 	}
+	l.storesNotes.Store(slices.Contains(w.GetCapabilities(), "checkpoints"))
 	l.setLease(w.GetLease().AsDuration(), w.GetHeartbeatInterval().AsDuration())
 	l.leaseFrom = s.helloAt
 	s.welcomedAt, s.ackedAt, s.beatAt = now, now, now

@@ -73,7 +73,8 @@ func (t *Task[A]) Key(parts ...any) string {
 // unknown), and a note of at most 1 KiB. It never blocks; the newest is sent, about
 // once a second.
 func (t *Task[A]) Progress(done, total int64, note string) {
-	t.attempt.progress.Store(&carillonv1.Progress{Done: done, Total: total, Note: clean(note, maxNoteBytes)})
+	p := &carillonv1.Progress{Done: done, Total: total, Note: clean(note, maxNoteBytes)}
+	t.attempt.notes.change(func(n *notes) { n.progress = p })
 }
 
 // SetResult makes v, as JSON of at most 256 KiB, the result that is stored if the
@@ -100,5 +101,6 @@ func (t *Task[A]) SetResult(v any) error {
 // nothing. They must not be changed.
 func (t *Task[A]) Params() []byte { return t.attempt.params }
 
-// Logger returns the worker's logger with the handler, the slot and the attempt.
-func (t *Task[A]) Logger() *slog.Logger { return t.attempt.logger }
+// Logger returns the worker's logger with the handler, the slot and the attempt. The newest
+// 16 KiB of what is logged by it, from level Info on, are shown with the slot.
+func (t *Task[A]) Logger() *slog.Logger { return t.attempt.taskLogger }

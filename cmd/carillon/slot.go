@@ -239,7 +239,11 @@ func (c *client) printSlot(w io.Writer, s *carillonv1.Slot) error {
 	if p := s.GetProgress(); p != nil {
 		rows = append(rows, []string{"progress", fmt.Sprintf("%d of %d %s", p.GetDone(), p.GetTotal(), p.GetNote())})
 	}
-	return fields(w, rows)
+	if err := fields(w, rows); err != nil || s.GetLog() == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nlog of attempt %d:\n%s\n", s.GetAttempt(), strings.TrimRight(s.GetLog(), "\n"))
+	return err
 }
 
 func (c *client) printAttempts(w io.Writer, attempts []*carillonv1.Attempt) error {

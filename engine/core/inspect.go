@@ -12,7 +12,6 @@ import (
 type SlotInfo struct {
 	Slot       job.Slot
 	StartedAt  job.Instant
-	Progress   Progress
 	LeaseUntil job.Instant
 	Ahead      int    // slots that are queued before it, roughly
 	Unstored   bool   // not durable yet
@@ -25,7 +24,7 @@ func (s *Shard) Slot(key job.SlotKey) (SlotInfo, bool) {
 	if slot == nil {
 		return SlotInfo{}, false
 	}
-	info := SlotInfo{Slot: slot.row, StartedAt: slot.started, Progress: slot.progress, Unstored: !slot.stored}
+	info := SlotInfo{Slot: slot.row, StartedAt: slot.started, Unstored: !slot.stored}
 	if worker := s.workers.Get(slot.row.Worker); worker != nil && slot.row.State == job.Running && worker.Key == workerOf(&slot.row) {
 		info.LeaseUntil = worker.LeaseUntil
 	}

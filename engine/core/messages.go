@@ -28,6 +28,8 @@ type Assign struct {
 	Work     Work
 	Trigger  job.Trigger
 	Failures int32
+	// Checkpoint is what the attempts before left to this one.
+	Checkpoint []byte
 }
 
 // Work is what a worker must know of a job to run it.
@@ -124,5 +126,6 @@ func (Ack) isMessage()         {}
 func (Stop) isMessage()        {}
 func (Continue) isMessage()    {}
 func (Owned) isMessage()       {}
+func (Noted) isMessage()       {}
 func (Reply) isMessage()       {}
 func (Observation) isMessage() {}

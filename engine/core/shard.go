@@ -88,13 +88,8 @@ type slotState struct {
 	attested bool        // its worker is known to hold it
 	until    job.Instant // its attempt's end, if it was sent so late that the row's deadline is too early
 	started  job.Instant
-	progress Progress
-}
-
-// Progress is how far a handler says it is.
-type Progress struct {
-	Done, Total int64
-	Note        string
+	noted    job.Instant // when its notes were stored last
+	reported int64       // the newest report of its attempt
 }
 
 // timerKind says what a timer is for.

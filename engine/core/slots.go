@@ -70,7 +70,8 @@ func (s *Shard) claim(slot *slotState) bool {
 	row.Epoch, row.Worker, row.Incarnation = s.proof.Epoch, worker.Key.ID, worker.Key.Incarnation
 	row.ClaimedAt, row.StartedAt, row.FinishedAt = s.now, 0, 0
 	row.Deadline = min(s.now.Add(slot.job.spec.timeout), slot.job.spec.policies.TotalEnd(row))
-	slot.started, slot.progress, slot.until = 0, Progress{}, 0
+	slot.started, slot.until = 0, 0
+	slot.beginNotes()
 	slot.unsent, slot.attested = true, true
 	s.startRunning(slot, worker.Key)
 	slot.messages = append(slot.messages, s.assign(slot, row.Deadline))
@@ -80,7 +81,8 @@ func (s *Shard) claim(slot *slotState) bool {
 
 // assign hands a slot's attempt to its worker; it may run until then.
 func (s *Shard) assign(slot *slotState, until job.Instant) Assign {
-	return Assign{Worker: workerOf(&slot.row), Token: s.token(slot), Work: slot.work(until.Sub(s.now)), Trigger: slot.row.Trigger, Failures: slot.row.Failures}
+	return Assign{Worker: workerOf(&slot.row), Token: s.token(slot), Work: slot.work(until.Sub(s.now)), Trigger: slot.row.Trigger, Failures: slot.row.Failures,
+		Checkpoint: job.DecodeNotes(slot.row.Notes).Checkpoint}
 }
 
 func (s *Shard) token(slot *slotState) Token {
@@ -214,6 +216,7 @@ func (s *Shard) finish(slot *slotState, state job.State) {
 	s.setState(slot, state)
 	slot.row.FinishedAt = s.now
 	slot.row.NotBefore, slot.row.Deadline = 0, 0
+	slot.endNotes()
 	if state == job.Succeeded || state == job.Dead {
 		s.noteMissed(slot, slot.row.StartedAt)
 	}
@@ -362,19 +365,6 @@ func (e Started) apply(s *Shard) {
 	}
 }
 
-// Progressed says how far a handler is.
-type Progressed struct {
-	Worker   WorkerKey
-	Token    Token
-	Progress Progress
-}
-
-func (e Progressed) apply(s *Shard) {
-	if slot := s.slots[e.Token.Key]; slot != nil && s.holds(slot, e.Worker, e.Token) {
-		slot.progress = e.Progress
-	}
-}
-
 // Result says what an attempt came to, in its worker's words.
 type Result struct {
 	Worker     WorkerKey
@@ -386,6 +376,8 @@ type Result struct {
 	Text       []byte
 	Permanent  bool
 	RetryAfter time.Duration
+	Checkpoint []byte  // nil: the newest of its reports stays
+	Log        *string // nil: that of its newest report stays
 }
 
 func (e Result) apply(s *Shard) {
@@ -417,6 +409,7 @@ func endedBy(row *job.Slot, e Result) bool {
 // accept ends the live attempt as its worker says.
 func (s *Shard) accept(slot *slotState, e Result) {
 	slot.messages = append(slot.messages, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
+	slot.noteEnd(e)
 	s.end(slot, s.endingOf(slot, e))
 }
 
@@ -454,6 +447,7 @@ func (s *Shard) acceptsLate(row *job.Slot, e Result) bool {
 
 func (s *Shard) acceptLate(slot *slotState, e Result) {
 	end := s.endingOf(slot, e)
+	slot.noteEnd(e)
 	row := &slot.row
 	if row.Outcome.CountsAsFailure() {
 		row.Failures-- // it was none after all

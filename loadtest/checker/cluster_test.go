@@ -252,6 +252,7 @@ type worker struct {
 	key   core.WorkerKey
 	node  *engine.Node // that it is connected to
 	held  map[core.Token]bool
+	seen  map[core.Token]bool // in this life: what comes twice runs once
 	lives int
 }
 
@@ -275,6 +276,7 @@ func (w *worker) die() {
 	defer w.mu.Unlock()
 	w.lives++
 	w.key, w.held, w.node = core.WorkerKey{ID: "w", Incarnation: fmt.Sprint(w.lives)}, map[core.Token]bool{}, nil
+	w.seen = map[core.Token]bool{}
 }
 
 // beat sends heartbeats, now and then none for longer than the lease, and connects
@@ -339,7 +341,7 @@ func (w *worker) connect(ctx context.Context) (*engine.Node, core.WorkerKey) {
 		return nil, hello.Worker
 	}
 	for i, v := range verdicts {
-		if v == engine.VerdictCancel {
+		if v.Verdict == engine.VerdictCancel {
 			delete(w.held, hello.Held[i])
 		}
 	}
@@ -355,7 +357,10 @@ func (w *worker) Deliver(messages []core.Message) bool {
 	for _, m := range messages {
 		switch m := m.(type) {
 		case core.Assign:
-			w.held[m.Token] = true
+			if w.seen[m.Token] {
+				continue // sent again, since a hello was on its way
+			}
+			w.held[m.Token], w.seen[m.Token] = true, true
 			w.all.Go(func() { w.run(m) })
 		case core.Stop:
 			delete(w.held, m.Token)

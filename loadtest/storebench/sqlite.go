@@ -84,7 +84,7 @@ func (e *embedded) variants() []variant {
 // fillSlots makes finished slots in the order of their fire times, as they come to be.
 const fillSlots = `INSERT INTO slots
 	WITH RECURSIVE s(n) AS (VALUES (?1) UNION ALL SELECT n + 1 FROM s WHERE n < ?2)
-	SELECT j.shard, s.at, j.uid, ?3, ?4, 1, 0, 1, 'worker-1', '0123456789abcdef', s.at, s.at, s.at + 3000, s.at + 5000, 0, s.at + 600000000, ?5, '', '', X'', 0, 0, X''
+	SELECT j.shard, s.at, j.uid, ?3, ?4, 1, 0, 1, 'worker-1', '0123456789abcdef', s.at, s.at, s.at + 3000, s.at + 5000, 0, s.at + 600000000, ?5, '', '', X'', 0, 0, X'', X''
 	FROM (SELECT n, ?6 + n * 1000000 AS at FROM s) s CROSS JOIN bench_jobs j ON j.n >= s.n % ?7 * ?8 AND j.n < (s.n % ?7 + 1) * ?8`
 
 func (e *embedded) fill(ctx context.Context, slots int) (span, error) {

@@ -162,6 +162,7 @@ func slotArrays(rows []slotIn) []any {
 		gather(rows, func(r *slotIn) int64 { return int64(r.RequestedAt) }),
 		gather(rows, func(r *slotIn) int16 { return int16(r.Breaches) }),
 		gather(rows, func(r *slotIn) []byte { return storekit.NonNil(r.Params) }),
+		gather(rows, func(r *slotIn) []byte { return storekit.NonNil(r.Notes) }),
 	}
 }
 
@@ -202,6 +203,7 @@ func attemptArrays(rows []attemptIn) []any {
 		gather(rows, func(r *attemptIn) string { return r.Attempt.ErrorCode }),
 		gather(rows, func(r *attemptIn) string { return r.Attempt.ErrorText }),
 		gather(rows, func(r *attemptIn) string { return r.Attempt.Late }),
+		gather(rows, func(r *attemptIn) string { return r.Attempt.Log }),
 	}
 }
 

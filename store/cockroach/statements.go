@@ -11,9 +11,9 @@ const (
 	pruneStands = `s.shard = u.shard AND s.fire_time = u.fire_time AND s.uid = u.uid AND s.state = u.state AND s.attempt = u.attempt AND s.state > 2`
 
 	slotColumnsIn = `shard, fire_time, uid, trigger, state, attempt, failures, epoch, worker, incarnation,
-		created_at, claimed_at, started_at, finished_at, not_before, deadline, outcome, error_code, error_text, result, requested_at, breaches, params`
+		created_at, claimed_at, started_at, finished_at, not_before, deadline, outcome, error_code, error_text, result, requested_at, breaches, params, notes`
 	slotUnnest = `unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT2[], $5::INT2[], $6::INT4[], $7::INT4[], $8::INT8[], $9::TEXT[], $10::TEXT[],
-		$11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::INT8[], $16::INT8[], $17::INT2[], $18::TEXT[], $19::TEXT[], $20::BYTEA[], $21::INT8[], $22::INT2[], $23::BYTEA[])`
+		$11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::INT8[], $16::INT8[], $17::INT2[], $18::TEXT[], $19::TEXT[], $20::BYTEA[], $21::INT8[], $22::INT2[], $23::BYTEA[], $24::BYTEA[])`
 )
 
 // fenceText is what the fence's failing cast holds.
@@ -48,23 +48,23 @@ const (
 	insertSlotsOfJobs = `INSERT INTO slots (` + slotColumnsIn + `) SELECT u.* FROM ` + slotUnnest + ` AS u (` + slotColumnsIn + `)
 		WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.shard = u.shard AND j.uid = u.uid) ON CONFLICT DO NOTHING RETURNING shard, fire_time, uid`
 	insertSlotsOfRequests = `INSERT INTO slots (` + slotColumnsIn + `) SELECT u.* FROM ` + slotUnnest + ` AS u (` + slotColumnsIn + `)
-		WHERE EXISTS (SELECT 1 FROM unnest($24::INT4[], $25::INT8[], $26::BYTEA[], $27::TEXT[], $28::TEXT[]) AS q (shard, fire_time, uid, namespace, request_id)
+		WHERE EXISTS (SELECT 1 FROM unnest($25::INT4[], $26::INT8[], $27::BYTEA[], $28::TEXT[], $29::TEXT[]) AS q (shard, fire_time, uid, namespace, request_id)
 			JOIN requests r ON r.shard = q.shard AND r.namespace = q.namespace AND r.request_id = q.request_id AND r.fire_time = q.fire_time AND r.uid = q.uid
 			WHERE q.shard = u.shard AND q.fire_time = u.fire_time AND q.uid = u.uid)
 		ON CONFLICT DO NOTHING RETURNING shard, fire_time, uid`
 	updateSlots = `UPDATE slots s SET trigger = u.trigger, created_at = u.created_at, state = u.state, attempt = u.attempt, failures = u.failures, epoch = u.epoch, worker = u.worker, incarnation = u.incarnation,
 		claimed_at = u.claimed_at, started_at = u.started_at, finished_at = u.finished_at, not_before = u.not_before, deadline = u.deadline,
 		outcome = u.outcome, error_code = u.error_code, error_text = u.error_text, result = u.result,
-		requested_at = u.requested_at, breaches = u.breaches, params = u.params
+		requested_at = u.requested_at, breaches = u.breaches, params = u.params, notes = u.notes
 		FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT2[], $5::INT2[], $6::INT4[], $7::INT4[], $8::INT8[], $9::TEXT[], $10::TEXT[],
 			$11::INT8[], $12::INT8[], $13::INT8[], $14::INT8[], $15::INT8[], $16::INT8[], $17::INT2[], $18::TEXT[], $19::TEXT[], $20::BYTEA[],
-			$21::INT8[], $22::INT2[], $23::BYTEA[], $24::INT2[], $25::INT4[]) AS u (` + slotColumnsIn + `, from_state, from_attempt)
+			$21::INT8[], $22::INT2[], $23::BYTEA[], $24::BYTEA[], $25::INT2[], $26::INT4[]) AS u (` + slotColumnsIn + `, from_state, from_attempt)
 		WHERE s.shard = u.shard AND s.fire_time = u.fire_time AND s.uid = u.uid AND s.state = u.from_state AND s.attempt = u.from_attempt
 		RETURNING s.shard, s.fire_time, s.uid`
 
-	insertAttempts = `INSERT INTO attempts (shard, fire_time, uid, attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late)
+	insertAttempts = `INSERT INTO attempts (shard, fire_time, uid, attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late, log)
 		SELECT * FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT4[], $5::TEXT[], $6::INT8[], $7::INT8[], $8::INT8[], $9::INT8[], $10::INT2[],
-			$11::TEXT[], $12::TEXT[], $13::TEXT[]) ON CONFLICT DO NOTHING`
+			$11::TEXT[], $12::TEXT[], $13::TEXT[], $14::TEXT[]) ON CONFLICT DO NOTHING`
 	setLates = `UPDATE attempts a SET late = u.late FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT4[], $5::TEXT[]) AS u (shard, fire_time, uid, attempt, late)
 		WHERE a.shard = u.shard AND a.fire_time = u.fire_time AND a.uid = u.uid AND a.attempt = u.attempt`
 

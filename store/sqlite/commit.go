@@ -24,15 +24,15 @@ const (
 	insertRequest = `INSERT INTO requests (shard, namespace, request_id, hash, fire_time, uid) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 
 	insertSlot = `INSERT INTO slots (shard, fire_time, uid, trigger, state, attempt, failures, epoch, worker, incarnation,
-		created_at, claimed_at, started_at, finished_at, not_before, deadline, outcome, error_code, error_text, result, requested_at, breaches, params)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+		created_at, claimed_at, started_at, finished_at, not_before, deadline, outcome, error_code, error_text, result, requested_at, breaches, params, notes)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	updateSlot = `UPDATE slots SET trigger = ?, state = ?, attempt = ?, failures = ?, epoch = ?, worker = ?, incarnation = ?,
 		created_at = ?, claimed_at = ?, started_at = ?, finished_at = ?, not_before = ?, deadline = ?, outcome = ?, error_code = ?, error_text = ?, result = ?,
-		requested_at = ?, breaches = ?, params = ?
+		requested_at = ?, breaches = ?, params = ?, notes = ?
 		WHERE shard = ? AND fire_time = ? AND uid = ? AND state = ? AND attempt = ?`
 
-	insertAttempt = `INSERT INTO attempts (shard, fire_time, uid, attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	insertAttempt = `INSERT INTO attempts (shard, fire_time, uid, attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late, log)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	setLate = `UPDATE attempts SET late = ? WHERE shard = ? AND fire_time = ? AND uid = ? AND attempt = ?`
 
 	insertBacklog = `INSERT INTO backlog (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at, check_at)
@@ -311,7 +311,7 @@ func (s *shardTx) notWritten(row *job.Slot) error {
 func (s *shardTx) insertAttempt(r *store.SlotAttempt) error {
 	a := &r.Attempt
 	_, err := s.row(r.Key.UID, insertAttempt, s.id, int64(r.Key.FireTime), r.Key.UID[:], a.Number, a.Worker, int64(a.Epoch),
-		int64(a.ClaimedAt), int64(a.StartedAt), int64(a.EndedAt), int64(a.Outcome), a.ErrorCode, a.ErrorText, a.Late)
+		int64(a.ClaimedAt), int64(a.StartedAt), int64(a.EndedAt), int64(a.Outcome), a.ErrorCode, a.ErrorText, a.Late, a.Log)
 	return err
 }
 

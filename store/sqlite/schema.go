@@ -55,6 +55,9 @@ var upgrades = [][]string{{
 	) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX skips_by_time ON skips (shard, made_at)`,
 	`ALTER TABLE gaps ADD COLUMN options TEXT NOT NULL DEFAULT '{}'`,
+}, {
+	`ALTER TABLE slots ADD COLUMN notes BLOB NOT NULL DEFAULT X''`,
+	`ALTER TABLE attempts ADD COLUMN log TEXT NOT NULL DEFAULT ''`,
 }}
 
 // schemaVersion is the newest version. A file of a later one is refused.

@@ -15,7 +15,7 @@ const JobColumns = `j.shard, j.uid, j.namespace, j.name, j.handler, j.params, j.
 
 // SlotColumns are the columns of a slot, of the table s, in the order of ScanSlot.
 const SlotColumns = `s.fire_time, s.uid, s.trigger, s.state, s.attempt, s.failures, s.epoch, s.worker, s.incarnation,
-	s.created_at, s.claimed_at, s.started_at, s.finished_at, s.not_before, s.deadline, s.outcome, s.error_code, s.error_text, s.result, s.requested_at, s.breaches, s.params`
+	s.created_at, s.claimed_at, s.started_at, s.finished_at, s.not_before, s.deadline, s.outcome, s.error_code, s.error_text, s.result, s.requested_at, s.breaches, s.params, s.notes`
 
 // Scanner is a row that can be scanned, alone or of many.
 type Scanner interface{ Scan(dest ...any) error }
@@ -68,7 +68,7 @@ type slotRow struct {
 func (r *slotRow) targets() []any {
 	s := &r.slot
 	return []any{&s.Key.FireTime, &r.uid, &s.Trigger, &s.State, &s.Attempt, &s.Failures, &s.Epoch, &s.Worker, &s.Incarnation,
-		&s.CreatedAt, &s.ClaimedAt, &s.StartedAt, &s.FinishedAt, &s.NotBefore, &s.Deadline, &s.Outcome, &s.ErrorCode, &s.ErrorText, &s.Result, &s.RequestedAt, &s.Breaches, &s.Params}
+		&s.CreatedAt, &s.ClaimedAt, &s.StartedAt, &s.FinishedAt, &s.NotBefore, &s.Deadline, &s.Outcome, &s.ErrorCode, &s.ErrorText, &s.Result, &s.RequestedAt, &s.Breaches, &s.Params, &s.Notes}
 }
 
 func (r *slotRow) value() job.Slot {
@@ -79,6 +79,9 @@ func (r *slotRow) value() job.Slot {
 	}
 	if len(s.Params) == 0 {
 		s.Params = nil
+	}
+	if len(s.Notes) == 0 {
+		s.Notes = nil
 	}
 	return s
 }
@@ -274,10 +277,10 @@ func ScanEvent(row Scanner) (e store.Event, err error) {
 }
 
 // AttemptColumns are the columns of an attempt, of the table a.
-const AttemptColumns = `a.attempt, a.worker, a.epoch, a.claimed_at, a.started_at, a.ended_at, a.outcome, a.error_code, a.error_text, a.late`
+const AttemptColumns = `a.attempt, a.worker, a.epoch, a.claimed_at, a.started_at, a.ended_at, a.outcome, a.error_code, a.error_text, a.late, a.log`
 
 func attemptTargets(a *job.Attempt) []any {
-	return []any{&a.Number, &a.Worker, &a.Epoch, &a.ClaimedAt, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.ErrorCode, &a.ErrorText, &a.Late}
+	return []any{&a.Number, &a.Worker, &a.Epoch, &a.ClaimedAt, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.ErrorCode, &a.ErrorText, &a.Late, &a.Log}
 }
 
 // ScanAttempt reads AttemptColumns.

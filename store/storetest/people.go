@@ -167,6 +167,7 @@ var peopleTests = map[string]func(*testing.T, *world){
 		w.create(j)
 		s := finished(claimed(w.slot(&j, w.at), 7), job.Dead)
 		s.RequestedAt, s.Breaches, s.Params = w.at+4, job.BreachStart|job.BreachFinish, []byte(`{"a":1}`)
+		s.Notes = job.Notes{Checkpoint: []byte{0, 255}, Done: 3, Total: 4, Note: "n", Log: "a line\n"}.Encode()
 		waits := w.slot(&j, w.at+1)
 		want := store.Audit{
 			Shard: 1, Owner: a.Owner, Epoch: a.Epoch, Gen: a.Gen, Rev: a.Rev, Watermark: w.at, OpenFrom: w.at, RetainedFrom: w.at - 1, TakeOvers: a.TakeOvers,

@@ -409,7 +409,7 @@ type Slot struct {
 	ErrorMessage string `protobuf:"bytes,20,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
 	// The result of the handler.
 	Result *Json `protobuf:"bytes,21,opt,name=result,proto3" json:"result,omitempty"`
-	// What the running handler reported of its progress.
+	// What the newest attempt's handler reported of its progress.
 	Progress *Progress `protobuf:"bytes,22,opt,name=progress,proto3" json:"progress,omitempty"`
 	// When the lease of the worker that runs it ends, if no heartbeat comes.
 	LeaseEndTime *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=lease_end_time,json=leaseEndTime,proto3" json:"lease_end_time,omitempty"`
@@ -423,9 +423,13 @@ type Slot struct {
 	// The objectives of the job that the slot missed: start_within, finish_within.
 	MissedObjectives []string `protobuf:"bytes,27,rep,name=missed_objectives,json=missedObjectives,proto3" json:"missed_objectives,omitempty"`
 	// The parameters with which the slot was redriven. Not set: those of its job.
-	Params        *Json `protobuf:"bytes,28,opt,name=params,proto3" json:"params,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Params *Json `protobuf:"bytes,28,opt,name=params,proto3" json:"params,omitempty"`
+	// The newest lines that the newest attempt's handler logged, as far as they are known.
+	Log string `protobuf:"bytes,29,opt,name=log,proto3" json:"log,omitempty"`
+	// The size of the checkpoint that the next attempt gets; 0 if there is none.
+	CheckpointBytes int32 `protobuf:"varint,30,opt,name=checkpoint_bytes,json=checkpointBytes,proto3" json:"checkpoint_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Slot) Reset() {
@@ -654,6 +658,20 @@ func (x *Slot) GetParams() *Json {
 	return nil
 }
 
+func (x *Slot) GetLog() string {
+	if x != nil {
+		return x.Log
+	}
+	return ""
+}
+
+func (x *Slot) GetCheckpointBytes() int32 {
+	if x != nil {
+		return x.CheckpointBytes
+	}
+	return 0
+}
+
 // One claim of a slot by one worker.
 type Attempt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -677,7 +695,9 @@ type Attempt struct {
 	// this was refused.
 	LateResult string `protobuf:"bytes,9,opt,name=late_result,json=lateResult,proto3" json:"late_result,omitempty"`
 	// The epoch under which it was claimed.
-	Epoch         int64 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch int64 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The newest lines that its handler logged.
+	Log           string `protobuf:"bytes,11,opt,name=log,proto3" json:"log,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,6 +800,13 @@ func (x *Attempt) GetEpoch() int64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *Attempt) GetLog() string {
+	if x != nil {
+		return x.Log
+	}
+	return ""
 }
 
 // How far a running handler says it is.
@@ -1671,7 +1698,8 @@ var File_carillon_v1_slot_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\n" +
-	"\x16carillon/v1/slot.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\t\n" +
+	"\x16carillon/v1/slot.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb5\n" +
+	"\n" +
 	"\x04Slot\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\ajob_uid\x18\x02 \x01(\tR\x06jobUid\x127\n" +
@@ -1708,7 +1736,9 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"expireTime\x12=\n" +
 	"\frequest_time\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\vrequestTime\x12+\n" +
 	"\x11missed_objectives\x18\x1b \x03(\tR\x10missedObjectives\x12)\n" +
-	"\x06params\x18\x1c \x01(\v2\x11.carillon.v1.JsonR\x06params\"\x9a\x03\n" +
+	"\x06params\x18\x1c \x01(\v2\x11.carillon.v1.JsonR\x06params\x12\x10\n" +
+	"\x03log\x18\x1d \x01(\tR\x03log\x12)\n" +
+	"\x10checkpoint_bytes\x18\x1e \x01(\x05R\x0fcheckpointBytes\"\xac\x03\n" +
 	"\aAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\tR\x06worker\x129\n" +
@@ -1724,7 +1754,8 @@ const file_carillon_v1_slot_proto_rawDesc = "" +
 	"\vlate_result\x18\t \x01(\tR\n" +
 	"lateResult\x12\x14\n" +
 	"\x05epoch\x18\n" +
-	" \x01(\x03R\x05epoch\"H\n" +
+	" \x01(\x03R\x05epoch\x12\x10\n" +
+	"\x03log\x18\v \x01(\tR\x03log\"H\n" +
 	"\bProgress\x12\x12\n" +
 	"\x04done\x18\x01 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x12\n" +

@@ -1333,8 +1333,9 @@ type AttemptResult struct {
 	Permanent bool `protobuf:"varint,7,opt,name=permanent,proto3" json:"permanent,omitempty"`
 	// The delay before the next attempt, instead of the policy's.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// The newest lines that the handler logged: UTF-8, at most 16 KiB.
-	Log []byte `protobuf:"bytes,9,opt,name=log,proto3" json:"log,omitempty"`
+	// The newest lines that the handler logged: UTF-8, at most 16 KiB. Not set: those of its
+	// newest report stay.
+	Log []byte `protobuf:"bytes,9,opt,name=log,proto3,oneof" json:"log,omitempty"`
 	// What the next attempt gets back, if the handler has set it since the newest report.
 	Checkpoint    []byte `protobuf:"bytes,10,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1850,7 +1851,7 @@ type ExtendResponse struct {
 	// One for each attempt that was listed, in the same order. A lease that could not be
 	// renewed here (UNKNOWN) lasts as long as it did.
 	Attestations []*Attestation `protobuf:"bytes,1,rep,name=attestations,proto3" json:"attestations,omitempty"`
-	// Progress reports that are stored. One that was not stored in time has none: it is to be
+	// Progress reports that were stored since the call before. One that has none yet is to be
 	// sent again, or a newer one.
 	ProgressAcks []*ProgressAck `protobuf:"bytes,2,rep,name=progress_acks,json=progressAcks,proto3" json:"progress_acks,omitempty"`
 	// How long the leases last from the moment at which this call began.
@@ -2119,7 +2120,7 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\x04_log\"Z\n" +
 	"\vProgressAck\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x03R\bsequence\"\xc1\x03\n" +
+	"\bsequence\x18\x02 \x01(\x03R\bsequence\"\xce\x03\n" +
 	"\rAttemptResult\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x129\n" +
 	"\n" +
@@ -2131,12 +2132,13 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\rerror_message\x18\x06 \x01(\fR\ferrorMessage\x12\x1c\n" +
 	"\tpermanent\x18\a \x01(\bR\tpermanent\x12:\n" +
 	"\vretry_after\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\x12\x10\n" +
-	"\x03log\x18\t \x01(\fR\x03log\x12#\n" +
+	"retryAfter\x12\x15\n" +
+	"\x03log\x18\t \x01(\fH\x00R\x03log\x88\x01\x01\x12#\n" +
 	"\n" +
 	"checkpoint\x18\n" +
-	" \x01(\fH\x00R\n" +
-	"checkpoint\x88\x01\x01B\r\n" +
+	" \x01(\fH\x01R\n" +
+	"checkpoint\x88\x01\x01B\x06\n" +
+	"\x04_logB\r\n" +
 	"\v_checkpoint\"\xa2\x01\n" +
 	"\tResultAck\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x124\n" +

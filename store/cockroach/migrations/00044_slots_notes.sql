@@ -1,0 +1,6 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+ALTER TABLE slots ADD COLUMN IF NOT EXISTS notes BYTEA NOT NULL DEFAULT '';
+
+-- +goose Down
+ALTER TABLE slots DROP COLUMN IF EXISTS notes;

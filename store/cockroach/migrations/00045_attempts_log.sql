@@ -1,0 +1,6 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+ALTER TABLE attempts ADD COLUMN IF NOT EXISTS log TEXT NOT NULL DEFAULT '';
+
+-- +goose Down
+ALTER TABLE attempts DROP COLUMN IF EXISTS log;
