@@ -25,8 +25,9 @@ demo: build ## Run jobs, kill the server, watch it make up for what was missed (
 	$(BIN)/demo --carillon $(BIN)/carillon
 
 .PHONY: test
-test: ## Run all tests; those of concurrent packages with the race detector. Installs PostgreSQL if it is missing.
+test: ## Run all tests; those of concurrent packages with the race detector. Installs PostgreSQL and MariaDB if they are missing.
 	store/cockroach/pgtest/install.sh
+	workersdk/internal/mysqltest/install.sh
 	$(GO) build -o $(BIN)/testgate ./internal/testgate
 	$(GO) test -json -timeout 10m $$($(GO) list ./... | grep -v -F -x -f <($(GO) list $(RACE))) | $(BIN)/testgate
 	$(GO) test -json -timeout 10m -race $(RACE) | $(BIN)/testgate

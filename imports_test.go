@@ -66,6 +66,16 @@ var law = map[string]struct {
 
 	"workersdk/workersdktest": {ours: []string{"controlplane/jobfile", "controlplane/jobspec", "job", "job/schedule", "proto/carillon/v1"}, others: []string{"google.golang.org/protobuf"}},
 
+	// Effects and jobs in the user's own transactions. Drivers are named by what adapts them, and by test kits.
+	"workersdk/once":               {ours: []string{"workersdk/internal/sqltext"}},
+	"workersdk/once/oncepgx":       {ours: []string{"workersdk/internal/pgxtx", "workersdk/once"}, others: []string{"github.com/jackc/pgx/v5"}},
+	"workersdk/internal/sqltext":   {},
+	"workersdk/internal/pgxtx":     {ours: []string{"workersdk/internal/sqltext"}, others: []string{"github.com/jackc/pgx/v5"}},
+	"workersdk/internal/oncetest":  {ours: []string{"workersdk/internal/sqltext", "workersdk/once"}},
+	"workersdk/internal/mysqltest": {others: []string{"github.com/go-sql-driver/mysql"}},
+	"workersdk/internal/sqltest": {ours: []string{"store/cockroach/pgtest", "workersdk/internal/mysqltest", "workersdk/internal/sqltext"},
+		others: []string{"github.com/jackc/pgx/v5", "go.uber.org/goleak", "modernc.org/sqlite"}},
+
 	// Programs: only they name adapters.
 	"cmd/carillon": {
 		ours:   []string{"loadtest/bench", "loadtest/capacity", "controlplane", "controlplane/calendarfile", "controlplane/jobfile", "controlplane/jobspec", "controlplane/jsonmap", "coordinator/solo", "engine", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite"},
