@@ -67,8 +67,13 @@ var law = map[string]struct {
 	"workersdk/workersdktest": {ours: []string{"controlplane/jobfile", "controlplane/jobspec", "job", "job/schedule", "proto/carillon/v1"}, others: []string{"google.golang.org/protobuf"}},
 
 	// Effects and jobs in the user's own transactions. Drivers are named by what adapts them, and by test kits.
-	"workersdk/once":               {ours: []string{"workersdk/internal/sqltext"}},
-	"workersdk/once/oncepgx":       {ours: []string{"workersdk/internal/pgxtx", "workersdk/once"}, others: []string{"github.com/jackc/pgx/v5"}},
+	"workersdk/once":         {ours: []string{"workersdk/internal/sqltext"}},
+	"workersdk/once/oncepgx": {ours: []string{"workersdk/internal/pgxtx", "workersdk/once"}, others: []string{"github.com/jackc/pgx/v5"}},
+	// What a node would refuse in any case is refused before the user commits: by the node's own checks, which are pure.
+	"workersdk/outbox": {ours: []string{"controlplane/jobspec", "job", "proto/carillon/v1", "workersdk/internal/sqltext"},
+		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc",
+			"github.com/cenkalti/backoff/v5", "golang.org/x/sync"}},
+	"workersdk/outbox/outboxpgx":   {ours: []string{"workersdk/internal/pgxtx", "workersdk/outbox"}, others: []string{"github.com/jackc/pgx/v5"}},
 	"workersdk/internal/sqltext":   {},
 	"workersdk/internal/pgxtx":     {ours: []string{"workersdk/internal/sqltext"}, others: []string{"github.com/jackc/pgx/v5"}},
 	"workersdk/internal/oncetest":  {ours: []string{"workersdk/internal/sqltext", "workersdk/once"}},

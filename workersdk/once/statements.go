@@ -25,8 +25,8 @@ func newStatements(d Dialect, table string) statements {
 		read: insert + " ON CONFLICT (effect_key) DO UPDATE SET claimed_at = excluded.claimed_at, fence = CASE WHEN excluded.fence > " + t + ".fence THEN excluded.fence ELSE " +
 			t + ".fence END RETURNING fence, done_at IS NOT NULL",
 		mark: "UPDATE " + t + " SET done_at = " + d.Now() + " WHERE effect_key = ? AND done_at IS NULL",
-		prune: "DELETE FROM " + t + " WHERE effect_key IN (SELECT effect_key FROM " + t + " WHERE claimed_at < " + d.After() +
-			" ORDER BY claimed_at LIMIT ?" + skipLocked(d) + ")",
+		prune: "WITH old AS (SELECT effect_key FROM " + t + " WHERE claimed_at < " + d.After() + " ORDER BY claimed_at LIMIT ?" + skipLocked(d) +
+			") DELETE FROM " + t + " WHERE effect_key IN (SELECT effect_key FROM old)",
 		ddl: schema(d, table),
 	}
 	if d == MySQL {
