@@ -15,7 +15,8 @@
 // At most one attempt of a slot commits its success, but a handler may run twice:
 // its worker may be cut off or frozen while another one takes over. Guard effects
 // in other systems with [Task.Key], which is the same on every attempt of the slot,
-// and with [Task.Fence], which only grows.
+// and with [Task.Fence], which only grows. Package once does that for the user's own SQL
+// database; package outbox creates jobs in the user's own transactions.
 //
 // The handler's context ends when it must stop, and [context.Cause] says why:
 //

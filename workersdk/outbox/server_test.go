@@ -3,24 +3,29 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/carillon-scheduler/carillon/controlplane"
 	"github.com/carillon-scheduler/carillon/coordinator/solo"
 	"github.com/carillon-scheduler/carillon/engine"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
+	worker "github.com/carillon-scheduler/carillon/workersdk"
+	"github.com/carillon-scheduler/carillon/workersdk/once"
 )
 
-// server is a Carillon of its own for a test.
-func server(t *testing.T) carillonv1.JobServiceClient {
+// server is a Carillon of its own for a test, and its address.
+func server(t *testing.T) (client carillonv1.JobServiceClient, address string) {
 	t.Helper()
 	must := func(err error) {
 		if err != nil {
@@ -56,7 +61,7 @@ func server(t *testing.T) carillonv1.JobServiceClient {
 		}
 		_ = db.Close()
 	})
-	return carillonv1.NewJobServiceClient(conn)
+	return carillonv1.NewJobServiceClient(conn), api.Addr().String()
 }
 
 // jobs lists the names of all jobs of a server.
@@ -76,7 +81,7 @@ func jobs(t *testing.T, client carillonv1.JobServiceClient, ended bool) (names [
 // jobs with and without a name, and one of the jobs is deleted before the row comes
 // again. Each was made once.
 func TestExactlyOnceOnAServer(t *testing.T) {
-	client := server(t)
+	client, _ := server(t)
 	each(t, func(f *fixture) {
 		mine := strings.ToLower(f.box.dialect.String())
 		before := len(jobs(t, client, true))
@@ -107,7 +112,7 @@ func TestExactlyOnceOnAServer(t *testing.T) {
 
 // What a real server refuses is sorted into what is final and what may come right.
 func TestRefusalsOfAServer(t *testing.T) {
-	client := server(t)
+	client, _ := server(t)
 	each(t, func(f *fixture) {
 		mine := strings.ToLower(f.box.dialect.String())
 		unknown := request(mine + "-unknown")
@@ -124,6 +129,57 @@ func TestRefusalsOfAServer(t *testing.T) {
 		f.must(err)
 		if len(list) != 1 || list[0].Request.GetJobId() != mine || !strings.Contains(list[0].Error, "exists") {
 			f.Errorf("%+v", list)
+		}
+	})
+}
+
+// With a real worker: a handler commits its effect and a follow-up job, and fails before
+// it can tell. Its next attempt skips both; the follow-up is there once, and runs.
+func TestAHandlerFailsAfterItsCommit(t *testing.T) {
+	client, address := server(t)
+	each(t, func(f *fixture) {
+		guard, err := once.New(f.box.dialect)
+		f.must(err)
+		f.must(f.tx(func(tx *sql.Tx) error { return guard.CreateTable(t.Context(), tx) }))
+		mine := strings.ToLower(f.box.dialect.String())
+		ran, mailed := make(chan bool, 10), make(chan string, 10)
+		pay := func(ctx context.Context, task *worker.Task[string]) error {
+			var first bool
+			err := f.tx(func(tx *sql.Tx) (err error) {
+				first, err = guard.Do(ctx, tx, task, func(ctx context.Context, tx *sql.Tx) error {
+					return f.box.Add(ctx, tx, request(mine+"-mail"))
+				})
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			ran <- first
+			if first {
+				return errors.New("the worker dies here")
+			}
+			return nil
+		}
+		w, err := worker.Dial(t.Context(), address, worker.Logger(slog.New(slog.DiscardHandler)))
+		f.must(err)
+		worker.Handle(w, "pay", pay)
+		worker.Handle(w, "mail", func(_ context.Context, task *worker.Task[string]) error { mailed <- task.Args; return nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		defer func() { cancel(); f.must(<-ended) }()
+
+		req := request(mine + "-pay")
+		req.Job.Handler, req.Job.RetryPolicy = "pay", &carillonv1.RetryPolicy{InitialBackoff: durationpb.New(time.Millisecond)}
+		_, err = client.CreateJob(t.Context(), req)
+		f.must(err)
+		if first, second := <-ran, <-ran; !first || second {
+			f.Errorf("the attempts ran: %v, %v", first, second)
+		}
+		f.holds(1, 0)
+		f.flush(f.box.Relay(f.db, client), 1)
+		if to := <-mailed; to != mine+"-mail" {
+			f.Errorf("a mail to %q", to)
 		}
 	})
 }
