@@ -53,6 +53,7 @@ type attempt struct {
 	logger      *slog.Logger
 	taskLogger  *slog.Logger
 	storesNotes func() bool // whether the node does
+	cfg         *config
 
 	// The handler's side.
 	start    time.Time // written before the handler's first line, never after
@@ -135,11 +136,14 @@ func (a *attempt) execute(ctx context.Context, began func(time.Time, uint64), en
 }
 
 func (a *attempt) call(ctx context.Context, began func(time.Time, uint64)) *failure {
+	if err := a.decode(); err != nil {
+		return describe(err)
+	}
 	call, err := a.handler.prepare(a)
 	if err == nil {
 		a.start = time.Now()
 		began(a.start, goroutineID())
-		err = call(ctx)
+		err = a.cfg.intercepted(TaskInfo{a}, call)(ctx)
 	}
 	if err == nil {
 		return nil

@@ -35,6 +35,7 @@ const (
 	codeOverCapacity   = "over_capacity"
 	codeUnknownHandler = "unknown_handler"
 	codeOldEpoch       = "old_epoch"
+	codeCodec          = "codec"
 )
 
 // Bounds of the contract.

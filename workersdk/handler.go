@@ -9,6 +9,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"time"
 )
 
 // maxHandlers is the contract's bound of one worker's handlers.
@@ -20,6 +21,8 @@ var handlerName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 type handler struct {
 	name  string
 	limit int // how many attempts run at the same time; 0: as many as there are
+	// timeout bounds one run; 0: only the attempt's does.
+	timeout time.Duration
 	// prepare decodes an attempt's parameters and returns the call that is left.
 	prepare func(a *attempt) (call func(context.Context) error, err error)
 
@@ -69,6 +72,15 @@ func Concurrency(n int) HandlerOption {
 	return func(h *handler) { h.limit = n }
 }
 
+// Timeout bounds one run of the handler, beside the attempt's own timeout, which counts from
+// the attempt's arrival: d > 0; it panics otherwise. The context ends with [ErrTimeout].
+func Timeout(d time.Duration) HandlerOption {
+	if d <= 0 {
+		panic(fmt.Sprintf("workersdk: Timeout(%s): must be positive", d))
+	}
+	return func(h *handler) { h.timeout = d }
+}
+
 // Handle registers fn as the handler of that name: 1 to 128 letters, digits, '.',
 // '_' or '-'. Before each call the slot's parameters are decoded into A from JSON,
 // strictly: an unknown field fails the slot for good, with code "bad_params". No
@@ -81,7 +93,7 @@ func Handle[A any](w *Worker, name string, fn func(ctx context.Context, t *Task[
 		panic("workersdk: Handle " + name + ": the function is nil")
 	}
 	h := &handler{name: name, prepare: func(a *attempt) (func(context.Context) error, error) {
-		t := &Task[A]{attempt: a}
+		t := &Task[A]{TaskInfo: TaskInfo{a}}
 		if err := decode(a.params, &t.Args); err != nil {
 			return nil, Permanent(Coded(codeBadParams, fmt.Errorf("decode params into %T: %w", t.Args, err)))
 		}

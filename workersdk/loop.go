@@ -153,6 +153,7 @@ func (l *loop) newAttempt(m *carillonv1.Assignment) *attempt {
 		a.deadline = time.Now().Add(d)
 	}
 	a.logger = l.log.With("handler", m.GetHandler(), "slot", a.slot, "attempt", a.key.attempt)
+	a.cfg = &l.w.cfg
 	a.taskLogger, a.storesNotes = a.notes.logger(a.logger), l.storesNotes.Load
 	return a
 }
@@ -179,6 +180,9 @@ func (l *loop) refuse(a *attempt, outcome carillonv1.AttemptOutcome, code, why s
 func (l *loop) start(a *attempt) {
 	a.state = running
 	a.handler.running++
+	if own := time.Now().Add(a.handler.timeout); a.handler.timeout > 0 && (a.deadline.IsZero() || own.Before(a.deadline)) {
+		a.deadline = own
+	}
 	ctx, cancel, release := l.newContext(a.deadline)
 	a.cancel, a.release = cancel, release
 	began := func(at time.Time, goroutine uint64) {

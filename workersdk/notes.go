@@ -146,24 +146,26 @@ func (n *notes) logger(worker *slog.Logger) *slog.Logger {
 
 // setCheckpoint takes a checkpoint and returns its version.
 func (a *attempt) setCheckpoint(data []byte) (version int64, err error) {
-	switch {
-	case len(data) > maxCheckpointBytes:
-		return 0, fmt.Errorf("the checkpoint has %d bytes, more than %d", len(data), maxCheckpointBytes)
-	case !a.storesNotes():
+	if !a.storesNotes() {
 		return 0, ErrNoCheckpoints
 	}
-	data = append([]byte{}, data...) // the caller's may change; and empty is not nil
+	if data, err = a.encodeCheckpoint(data); err != nil {
+		return 0, err
+	}
+	if len(data) > maxCheckpointBytes {
+		return 0, fmt.Errorf("the checkpoint has %d bytes, more than %d", len(data), maxCheckpointBytes)
+	}
 	return a.notes.change(func(n *notes) { n.checkpoint = versioned{data, n.version} }), nil
 }
 
 // Checkpoint returns what the attempts of the slot before this one left as their newest
 // stored checkpoint; nil if they left none. It must not be changed.
-func (t *Task[A]) Checkpoint() []byte { return t.attempt.checkpoint }
+func (t TaskInfo) Checkpoint() []byte { return t.attempt.checkpoint }
 
 // SetCheckpoint makes data, at most 64 KiB, what the next attempt of the slot gets back, if
 // there is one. It doesn't wait: the newest is sent, about once a second, and with the
 // attempt's result. It fails with [ErrNoCheckpoints] if the node is too old.
-func (t *Task[A]) SetCheckpoint(data []byte) error {
+func (t TaskInfo) SetCheckpoint(data []byte) error {
 	_, err := t.attempt.setCheckpoint(data)
 	return err
 }
@@ -171,7 +173,7 @@ func (t *Task[A]) SetCheckpoint(data []byte) error {
 // SaveCheckpoint is SetCheckpoint, and returns once data, or a newer checkpoint, is stored:
 // from then on it outlives this worker and the node. At most about one a second is stored.
 // It returns the cause of ctx's end if that comes first.
-func (t *Task[A]) SaveCheckpoint(ctx context.Context, data []byte) error {
+func (t TaskInfo) SaveCheckpoint(ctx context.Context, data []byte) error {
 	version, err := t.attempt.setCheckpoint(data)
 	if err != nil {
 		return err

@@ -13,51 +13,57 @@ import (
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
-// Task is one attempt at a slot, as its handler sees it. Its methods may be called
-// from any goroutine of the handler.
+// Task is one attempt at a slot, as its handler sees it: its arguments, and all that
+// [TaskInfo] tells and takes.
 type Task[A any] struct {
 	// Args holds the decoded parameters.
 	Args A
-
-	attempt *attempt
+	TaskInfo
 }
 
+// TaskInfo is one attempt at a slot, whatever its arguments are. Its methods may be called
+// from any goroutine of the handler.
+type TaskInfo struct{ attempt *attempt }
+
+// Handler returns the name of the handler.
+func (t TaskInfo) Handler() string { return t.attempt.handler.name }
+
 // Job returns the resource name of the job, namespaces/{namespace}/jobs/{job}.
-func (t *Task[A]) Job() string {
+func (t TaskInfo) Job() string {
 	name, _, _ := strings.Cut(t.attempt.slot, "/slots/")
 	return name
 }
 
 // Slot returns the resource name of the slot,
 // namespaces/{namespace}/jobs/{job}/slots/{fire time}.
-func (t *Task[A]) Slot() string { return t.attempt.slot }
+func (t TaskInfo) Slot() string { return t.attempt.slot }
 
 // FireTime returns the scheduled fire time, in UTC. Work with this, not with the
 // time of day: an attempt may run later.
-func (t *Task[A]) FireTime() time.Time { return t.attempt.fireTime() }
+func (t TaskInfo) FireTime() time.Time { return t.attempt.fireTime() }
 
 // Attempt returns the number of the attempt, from 1.
-func (t *Task[A]) Attempt() int { return int(t.attempt.key.attempt) }
+func (t TaskInfo) Attempt() int { return int(t.attempt.key.attempt) }
 
 // Fence returns a number that grows with each attempt of the slot. Let a system
 // that you write to refuse a lower one than it has seen.
-func (t *Task[A]) Fence() int64 { return int64(t.attempt.key.attempt) }
+func (t TaskInfo) Fence() int64 { return int64(t.attempt.key.attempt) }
 
 // MaxAttempts returns the retry budget of the slot. Attempts that were handed back
 // use up none of it, so that Attempt may be larger.
-func (t *Task[A]) MaxAttempts() int { return t.attempt.maxAttempts }
+func (t TaskInfo) MaxAttempts() int { return t.attempt.maxAttempts }
 
 // Trigger returns why the slot exists: "schedule", "immediate", "manual" or
 // "backfill".
-func (t *Task[A]) Trigger() string { return t.attempt.trigger }
+func (t TaskInfo) Trigger() string { return t.attempt.trigger }
 
 // Lateness returns how long after its fire time the handler started.
-func (t *Task[A]) Lateness() time.Duration { return t.attempt.start.Sub(t.attempt.fireTime()) }
+func (t TaskInfo) Lateness() time.Duration { return t.attempt.start.Sub(t.attempt.fireTime()) }
 
 // Key returns an idempotency key that is the same on every attempt of the slot, and
 // differs between slots and between parts. Parts are printed as fmt.Sprint does;
 // {job uid}/{fire time}/{part}/…, each part path-escaped.
-func (t *Task[A]) Key(parts ...any) string {
+func (t TaskInfo) Key(parts ...any) string {
 	var b strings.Builder
 	b.WriteString(t.attempt.key.uid)
 	b.WriteByte('/')
@@ -72,7 +78,7 @@ func (t *Task[A]) Key(parts ...any) string {
 // Progress says how far the handler is, for people: units done, units in all (0 if
 // unknown), and a note of at most 1 KiB. It never blocks; the newest is sent, about
 // once a second.
-func (t *Task[A]) Progress(done, total int64, note string) {
+func (t TaskInfo) Progress(done, total int64, note string) {
 	p := &carillonv1.Progress{Done: done, Total: total, Note: clean(note, maxNoteBytes)}
 	t.attempt.notes.change(func(n *notes) { n.progress = p })
 }
@@ -80,7 +86,7 @@ func (t *Task[A]) Progress(done, total int64, note string) {
 // SetResult makes v, as JSON of at most 256 KiB, the result that is stored if the
 // handler succeeds; the last one counts. An error, with code "bad_result", leaves
 // the result as it was; a handler may return it.
-func (t *Task[A]) SetResult(v any) error {
+func (t TaskInfo) SetResult(v any) error {
 	doc, err := json.Marshal(v)
 	switch {
 	case err != nil:
@@ -89,6 +95,8 @@ func (t *Task[A]) SetResult(v any) error {
 		err = fmt.Errorf("the result has %d bytes, more than %d", len(doc), maxDocumentBytes)
 	case !utf8.Valid(doc):
 		err = errors.New("the result is not valid UTF-8")
+	default:
+		doc, err = t.attempt.encodeResult(doc)
 	}
 	if err != nil {
 		return Coded(codeBadResult, err)
@@ -97,10 +105,10 @@ func (t *Task[A]) SetResult(v any) error {
 	return nil
 }
 
-// Params returns the parameters as they were written: one JSON document, or
-// nothing. They must not be changed.
-func (t *Task[A]) Params() []byte { return t.attempt.params }
+// Params returns the parameters as they were written, decoded by the worker's codec: one
+// JSON document, or nothing. They must not be changed.
+func (t TaskInfo) Params() []byte { return t.attempt.params }
 
 // Logger returns the worker's logger with the handler, the slot and the attempt. The newest
 // 16 KiB of what is logged by it, from level Info on, are shown with the slot.
-func (t *Task[A]) Logger() *slog.Logger { return t.attempt.taskLogger }
+func (t TaskInfo) Logger() *slog.Logger { return t.attempt.taskLogger }

@@ -15,7 +15,6 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -50,6 +49,10 @@ type config struct {
 	grace    time.Duration
 	log      *slog.Logger
 	dial     []grpc.DialOption
+
+	interceptors []Interceptor
+	codec        Codec
+	credentials
 }
 
 // Option changes a worker.
@@ -72,8 +75,7 @@ func ShutdownGrace(d time.Duration) Option { return func(c *config) { c.grace = 
 // Logger sets the logger: default slog.Default().
 func Logger(l *slog.Logger) Option { return func(c *config) { c.log = l } }
 
-// DialOptions adds options of the gRPC connection, over the worker's own. Without
-// credentials among them the connection is in plain text.
+// DialOptions adds options of the gRPC connection, over the worker's own.
 func DialOptions(opts ...grpc.DialOption) Option {
 	return func(c *config) { c.dial = append(c.dial, opts...) }
 }
@@ -81,8 +83,21 @@ func DialOptions(opts ...grpc.DialOption) Option {
 // Dial makes a worker for the cluster at target, a gRPC target such as
 // "carillon:7070". It checks its arguments and opens no connection: Run does, and
 // waits for a cluster that isn't there yet. It fails if ctx is over.
+//
+// Without [TLS], [Token] and [DialOptions] the environment says how to connect:
+//
+//	CARILLON_TLS        on: with TLS, which the files below imply; off or unset: in plain text
+//	CARILLON_TLS_CA     a file with the certificates of authorities to trust; unset: the system's
+//	CARILLON_TLS_CERT   a file with the worker's certificate, and
+//	CARILLON_TLS_KEY    one with its key
+//	CARILLON_TLS_NAME   the server's name in its certificate, if it isn't the target's
+//	CARILLON_TOKEN      a token that is sent with each call; it needs TLS
+//	CARILLON_TOKEN_FILE a file with one, which is read anew for each stream
 func Dial(ctx context.Context, target string, opts ...Option) (*Worker, error) {
 	cfg := config{capacity: defaultCapacity, grace: defaultGrace, log: slog.Default()}
+	if err := cfg.fromEnvironment(os.LookupEnv); err != nil {
+		return nil, fmt.Errorf("dial %s: %w", target, err)
+	}
 	for _, opt := range opts {
 		opt(&cfg)
 	}
@@ -117,7 +132,7 @@ func (c *config) check() error {
 	case c.log == nil:
 		return errors.New("the logger is nil")
 	}
-	return nil
+	return c.credentials.check()
 }
 
 func defaultID() string {
@@ -137,7 +152,6 @@ func defaultID() string {
 func (w *Worker) newConn() (*grpc.ClientConn, error) {
 	const maxReceive = 16 << 20 // beside the node's own 1 MiB: room for what it may become
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
 		// The connector has its own back-off; this one only lasts within one opening.
@@ -145,6 +159,7 @@ func (w *Worker) newConn() (*grpc.ClientConn, error) {
 			BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.5, MaxDelay: 2 * time.Second,
 		}, MinConnectTimeout: openTimeout}),
 	}
+	opts = append(opts, w.cfg.credentials.options()...)
 	return grpc.NewClient(w.target, append(opts, w.cfg.dial...)...)
 }
 

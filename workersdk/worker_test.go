@@ -212,7 +212,7 @@ func TestKey(t *testing.T) {
 	key := func(number int32, parts ...any) string {
 		k := keyOf(testToken(1))
 		k.attempt = number
-		return (&Task[any]{attempt: &attempt{key: k}}).Key(parts...)
+		return TaskInfo{&attempt{key: k}}.Key(parts...)
 	}
 	if key(1, "a", 2) != key(9, "a", 2) {
 		t.Error("the key differs between attempts")
