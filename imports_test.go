@@ -53,6 +53,7 @@ var law = map[string]struct {
 	"controlplane/jsonmap":      {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/protobuf", "github.com/grpc-ecosystem/grpc-gateway/v2"}},
 	"controlplane/calendarfile": {ours: []string{"job/schedule"}, others: []string{"github.com/arran4/golang-ical", "github.com/teambition/rrule-go"}},
 	"controlplane/jobspec":      {ours: []string{"proto/carillon/v1", "job", "job/schedule"}, others: []string{"google.golang.org/protobuf"}},
+	"controlplane/chaos":        {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/grpc"}},
 	"controlplane/jobfile":      {ours: []string{"controlplane/jsonmap", "job", "proto/carillon/v1"}, others: []string{"go.yaml.in/yaml/v3"}},
 	"controlplane": {
 		ours: []string{"controlplane/calendarfile", "controlplane/jobspec", "controlplane/jsonmap", "proto/carillon/v1", "engine", "engine/clock", "engine/core", "store", "job", "job/schedule", "shard"},
@@ -64,7 +65,12 @@ var law = map[string]struct {
 	"workersdk": {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf",
 		"github.com/cenkalti/backoff/v5", "github.com/google/uuid"}},
 
-	"workersdk/workersdktest": {ours: []string{"controlplane/jobfile", "controlplane/jobspec", "job", "job/schedule", "proto/carillon/v1"}, others: []string{"google.golang.org/protobuf"}},
+	"workersdk/aesgcm":  {},
+	"workersdk/tracing": {ours: []string{"workersdk"}, others: []string{"go.opentelemetry.io/otel"}},
+
+	// The test kit runs a whole server.
+	"workersdk/workersdktest": {ours: []string{"controlplane", "controlplane/chaos", "controlplane/jobfile", "controlplane/jobspec", "coordinator/solo", "engine",
+		"job", "job/schedule", "proto/carillon/v1", "store/sqlite", "workersdk"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 
 	// Effects and jobs in the user's own transactions. Drivers are named by what adapts them, and by test kits.
 	"workersdk/once":         {ours: []string{"workersdk/internal/sqltext"}},

@@ -47,6 +47,9 @@ type Config struct {
 	// StreamMaxAge is after which time a worker is asked to open a new stream: so load
 	// balancers spread workers anew. Zero means an hour.
 	StreamMaxAge time.Duration
+	// Stream and Unary are interceptors between clients and services, for tests. Nil: none.
+	Stream grpc.StreamServerInterceptor
+	Unary  grpc.UnaryServerInterceptor
 	// Profiles serves what the Go runtime knows of the process under /debug/pprof/.
 	Profiles bool
 }
@@ -63,6 +66,8 @@ type Server struct {
 	log     *slog.Logger
 
 	streamMaxAge               time.Duration
+	stream                     grpc.StreamServerInterceptor
+	unary                      grpc.UnaryServerInterceptor
 	profiles                   bool
 	grpcListener, httpListener net.Listener
 	local                      *bufconn.Listener
@@ -93,6 +98,7 @@ func New(cfg Config) *Server {
 		nodeID: cfg.NodeID, shards: cfg.Shards, node: cfg.Node, core: cfg.Core, store: cfg.Store,
 		catalog: &catalog{store: cfg.Store}, metrics: cfg.Metrics, log: cfg.Log,
 		streamMaxAge: cmp.Or(cfg.StreamMaxAge, defaultStreamMaxAge), profiles: cfg.Profiles,
+		stream: cfg.Stream, unary: cfg.Unary,
 		grpcListener: cfg.GRPC, httpListener: cfg.HTTP, local: bufconn.Listen(localBuffer), health: health.NewServer(),
 	}
 }
@@ -170,13 +176,20 @@ func stopGRPC(g *grpc.Server) {
 // does.
 func (s *Server) newGRPC() *grpc.Server {
 	codec := newStrictCodec()
+	unary := []grpc.UnaryServerInterceptor{s.recoverUnary, s.countUnary, codec.unary, boundUnary}
+	if s.unary != nil {
+		unary = append(unary, s.unary)
+	}
+	stream := []grpc.StreamServerInterceptor{s.recoverStream, codec.stream}
+	if s.stream != nil {
+		stream = append(stream, s.stream)
+	}
 	g := grpc.NewServer(
 		grpc.ForceServerCodecV2(codec),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(maxRequestBytes), grpc.MaxSendMsgSize(maxRequestBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(s.recoverUnary, s.countUnary, codec.unary, boundUnary),
-		grpc.ChainStreamInterceptor(s.recoverStream, codec.stream),
+		grpc.ChainUnaryInterceptor(unary...), grpc.ChainStreamInterceptor(stream...),
 	)
 	carillonv1.RegisterJobServiceServer(g, jobService{Server: s})
 	carillonv1.RegisterSlotServiceServer(g, slotService{Server: s})

@@ -80,6 +80,8 @@ type Config struct {
 	Clock  clock.Source // nil: this machine's
 	// CommitTimeout bounds one try of a commit, and one read.
 	CommitTimeout time.Duration
+	// InboxEvery is how often it is looked for jobs that were accepted without their owner.
+	InboxEvery time.Duration
 	// DrainTimeout bounds how long a stopping node waits for running attempts.
 	DrainTimeout time.Duration
 	Log          *slog.Logger
@@ -92,6 +94,7 @@ func DefaultConfig(id string, shards int) Config {
 		ID: id, Shards: shards,
 		Core:          core.DefaultConfig(rand.Float64),
 		CommitTimeout: 10 * time.Second,
+		InboxEvery:    time.Second,
 		DrainTimeout:  5 * time.Second,
 		Log:           slog.Default(),
 		Observer:      nopObserver{},

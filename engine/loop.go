@@ -54,7 +54,6 @@ type loop struct {
 // Times of the loop.
 const (
 	leaseCheckEvery = 250 * time.Millisecond
-	inboxEvery      = time.Second
 	maxSleep        = time.Second
 	// reloadDelay keeps a shard that makes false steps from being loaded in a circle.
 	reloadDelay = time.Second
@@ -404,7 +403,7 @@ func (l *loop) askInboxes() {
 	if l.inboxBusy || l.now < l.inboxAt || len(l.order) == 0 {
 		return
 	}
-	l.inboxBusy, l.inboxAt = true, l.now.Add(inboxEvery)
+	l.inboxBusy, l.inboxAt = true, l.now.Add(l.cfg.InboxEvery)
 	l.unread = append(l.unread, readJob{inboxes: true})
 }
 

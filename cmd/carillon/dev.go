@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carillon-scheduler/carillon/controlplane/chaos"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
@@ -17,7 +18,8 @@ import (
 // devFlags are the flags of `carillon dev`.
 type devFlags struct {
 	nodeFlags
-	data string
+	data      string
+	chaosSeed int64 // negative: no chaos
 }
 
 func newDev() *cobra.Command {
@@ -32,6 +34,7 @@ func newDev() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.data, "data", defaultData(), "folder of the database; it survives restarts")
+	flags.Int64Var(&f.chaosSeed, "chaos", -1, "treat workers badly, by this seed: deliver twice, lose answers, cancel late; a report follows at the end")
 	f.register(flags, "loopback ")
 	return cmd
 }
@@ -49,7 +52,7 @@ func defaultData() string {
 }
 
 // run serves a node of one process until ctx ends.
-func (f *devFlags) run(ctx context.Context, out, logs io.Writer) error {
+func (f *devFlags) run(ctx context.Context, out, logs io.Writer) (err error) {
 	log, err := f.logger(logs)
 	if err != nil {
 		return err
@@ -68,6 +71,10 @@ func (f *devFlags) run(ctx context.Context, out, logs io.Writer) error {
 	db, err := sqlite.Open(ctx, path)
 	if err != nil {
 		return errors.Join(err, l.Close())
+	}
+	if f.chaosSeed >= 0 {
+		f.chaos = chaos.New(chaos.Default(uint64(f.chaosSeed)))
+		defer func() { err = errors.Join(err, f.chaos.WriteReport(out)) }()
 	}
 	return f.serve(ctx, "dev", shard.DefaultCount, db, log, l, func() {
 		fmt.Fprintf(out, "carillon dev is up\n  gRPC     %s\n  REST     http://%s/v1\n  metrics  http://%s/metrics\n  data     %s\n",

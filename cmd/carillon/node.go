@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/controlplane"
+	"github.com/carillon-scheduler/carillon/controlplane/chaos"
 	"github.com/carillon-scheduler/carillon/coordinator/solo"
 	"github.com/carillon-scheduler/carillon/engine"
 	"github.com/carillon-scheduler/carillon/store"
@@ -23,6 +24,8 @@ type nodeFlags struct {
 	elsewhere                                string // what to do to listen elsewhere; empty: nothing
 	retention, deadRetention, eventRetention time.Duration
 	profiles                                 bool
+	streamMaxAge                             time.Duration
+	chaos                                    *chaos.Chaos // nil: none
 }
 
 func (f *nodeFlags) register(flags *pflag.FlagSet, reach string) {
@@ -30,6 +33,7 @@ func (f *nodeFlags) register(flags *pflag.FlagSet, reach string) {
 	flags.StringVar(&f.http, "http", "127.0.0.1:7080", reach+"address of REST and metrics; port 0 takes a free one")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.BoolVar(&f.profiles, "pprof", false, "serve profiles of this process beside the metrics, under /debug/pprof/")
+	flags.DurationVar(&f.streamMaxAge, "stream-max-age", time.Hour, "after which time a worker is asked to open a new stream")
 	const day = 24 * time.Hour
 	flags.DurationVar(&f.retention, "retention", 7*day, "how long slots that ended are kept")
 	flags.DurationVar(&f.deadRetention, "dead-retention", 30*day, "how long dead letters are kept")
@@ -47,6 +51,9 @@ func (f *nodeFlags) check() error {
 		if r.value < minRetention {
 			return invalidInput("%s must be at least %s, is %s", r.flag, minRetention, r.value)
 		}
+	}
+	if f.streamMaxAge < time.Second {
+		return invalidInput("--stream-max-age must be at least 1s, is %s", f.streamMaxAge)
 	}
 	return nil
 }
@@ -107,10 +114,14 @@ func (f *nodeFlags) assemble(ctx context.Context, id string, shards int, db stor
 	cfg.Log, cfg.Observer = log, metrics
 	cfg.Core.Retention, cfg.Core.DeadRetention, cfg.Core.EventRetention = f.retention, f.deadRetention, f.eventRetention
 	node := engine.New(cfg, db, solo.New(shards, rev))
-	return controlplane.New(controlplane.Config{
+	served := controlplane.Config{
 		NodeID: cfg.ID, Shards: shards, Node: node, Core: cfg.Core, Store: db, Metrics: metrics, Log: log,
-		GRPC: l.grpc, HTTP: l.http, Profiles: f.profiles,
-	}), nil
+		GRPC: l.grpc, HTTP: l.http, Profiles: f.profiles, StreamMaxAge: f.streamMaxAge,
+	}
+	if f.chaos != nil {
+		served.Stream, served.Unary = f.chaos.Stream, f.chaos.Unary
+	}
+	return controlplane.New(served), nil
 }
 
 // serve runs a node on a database until ctx ends, and closes both.

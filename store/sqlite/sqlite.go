@@ -46,26 +46,38 @@ const (
 	readerCache = "cache_size(-8192)"
 )
 
+// synchronous is how SQLite syncs its file: at each commit, or not at all.
+const (
+	syncFull = 2
+	syncOff  = 0
+)
+
 // Open opens or makes the file at path. It fails if another process has it open.
-func Open(ctx context.Context, path string) (*DB, error) {
+func Open(ctx context.Context, path string) (*DB, error) { return openWith(ctx, path, syncFull) }
+
+// OpenVolatile is Open for tests and simulations: what was acknowledged survives the end of
+// the process, but not that of the machine, and the disk isn't waited for.
+func OpenVolatile(ctx context.Context, path string) (*DB, error) { return openWith(ctx, path, syncOff) }
+
+func openWith(ctx context.Context, path string, sync int) (*DB, error) {
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
 		return nil, err
 	}
 	db := &DB{lock: lock, hot: map[string]*sql.Stmt{}}
-	if err := db.open(ctx, path); err != nil {
+	if err := db.open(ctx, path, sync); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
 }
 
-func (db *DB) open(ctx context.Context, path string) (err error) {
-	common := []string{"journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)", "foreign_keys(1)"}
+func (db *DB) open(ctx context.Context, path string, sync int) (err error) {
+	common := []string{"journal_mode(WAL)", fmt.Sprintf("synchronous(%d)", sync), "busy_timeout(5000)", "foreign_keys(1)"}
 	if db.write, err = sql.Open("sqlite", dsn(path, "immediate", append(common, writerCache)...)); err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	db.write.SetMaxOpenConns(1)
-	if err := checkPragmas(ctx, db.write); err != nil {
+	if err := checkPragmas(ctx, db.write, sync); err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	if err := migrate(ctx, db.write); err != nil {
@@ -91,7 +103,7 @@ func dsn(path, txlock string, pragmas ...string) string {
 }
 
 // checkPragmas reads back what durability depends on.
-func checkPragmas(ctx context.Context, db *sql.DB) error {
+func checkPragmas(ctx context.Context, db *sql.DB, want int) error {
 	var mode string
 	var sync int
 	if err := db.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil {
@@ -100,8 +112,8 @@ func checkPragmas(ctx context.Context, db *sql.DB) error {
 	if err := db.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&sync); err != nil {
 		return err
 	}
-	if mode != "wal" || sync != 2 {
-		return fmt.Errorf("journal_mode is %s and synchronous is %d, want wal and 2: is the file on a network file system?", mode, sync)
+	if mode != "wal" || sync != want {
+		return fmt.Errorf("journal_mode is %s and synchronous is %d, want wal and %d: is the file on a network file system?", mode, sync, want)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -167,7 +168,9 @@ func serveNode(a *attempt) (*node, error) {
 	if a.number < 1 {
 		return nil, fmt.Errorf("the attempt must be at least 1, is %d", a.number)
 	}
-	n := &node{attempt: a, listener: bufconn.Listen(1 << 20), server: grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20)), served: make(chan struct{}),
+	n := &node{attempt: a, listener: bufconn.Listen(1 << 20), server: grpc.NewServer(grpc.MaxRecvMsgSize(16<<20),
+		// The worker pings a connection on which nothing comes.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})), served: make(chan struct{}),
 		result: make(chan *carillonv1.AttemptResult, 1),
 		token:  &carillonv1.AttemptToken{JobUid: "00000000-0000-7000-8000-000000000001", FireTimeUs: a.fireTime.UnixMicro(), Attempt: a.number, Epoch: 1}}
 	carillonv1.RegisterWorkerServiceServer(n.server, n)
