@@ -46,9 +46,10 @@ type Server struct {
 type ServerOption func(*serverConfig)
 
 type serverConfig struct {
-	chaos *chaos.Chaos
-	kills *killer
-	log   *slog.Logger
+	chaos  *chaos.Chaos
+	kills  *killer
+	log    *slog.Logger
+	stream grpc.StreamServerInterceptor
 }
 
 // DeliverTwice has the first success of every slot lost on its way, so that its work is done a
@@ -68,6 +69,11 @@ func Chaos(seed uint64) ServerOption {
 // their context ends, and what they still do, a real process would not have done.
 func KillMidway(seed uint64) ServerOption {
 	return func(c *serverConfig) { c.kills = &killer{seed: seed, killed: map[string]bool{}} }
+}
+
+// Interceptor stands between workers' streams and the server, for tests of the protocol itself.
+func Interceptor(i grpc.StreamServerInterceptor) ServerOption {
+	return func(c *serverConfig) { c.stream = i }
 }
 
 // ServerLog sets the server's and the workers' logger. Default: nothing is logged.
@@ -119,13 +125,14 @@ func (s *Server) serve(path string, cfg *serverConfig) {
 		NodeID: node.ID, Shards: simulatedShards, Node: engine.New(node, db, solo.New(simulatedShards, rev)), Core: node.Core, Store: db,
 		Metrics: metrics, Log: cfg.log, GRPC: s.grpc, HTTP: bufconn.Listen(bufferBytes),
 	}
+	served.Stream = cfg.stream
 	if s.chaos != nil {
 		served.Stream, served.Unary = s.chaos.Stream, s.chaos.Unary
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- controlplane.New(served).Run(ctx) }()
 	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.grpc.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.Dial(ctx) }))
 	s.must(err)
 	s.Jobs, s.Slots = carillonv1.NewJobServiceClient(conn), carillonv1.NewSlotServiceClient(conn)
 	s.DeadLetters, s.Gaps = carillonv1.NewDeadLetterServiceClient(conn), carillonv1.NewGapServiceClient(conn)
@@ -143,6 +150,9 @@ func (s *Server) must(err error) {
 		s.t.Fatal(err)
 	}
 }
+
+// Dial opens a connection to the server, for clients of your own.
+func (s *Server) Dial(ctx context.Context) (net.Conn, error) { return s.grpc.DialContext(ctx) }
 
 // Advance lets time pass, and everything happen that is due by then, with the handlers of the
 // workers that run.
@@ -216,7 +226,8 @@ func (w *Worker) start() error {
 	l.gone = func() { die(worker.ErrLeaseLost) }
 	opts := slices.Concat([]worker.Option{worker.Intercept(untilGone(gone)),
 		worker.ID("test"), worker.Logger(slog.New(slog.DiscardHandler)), worker.TLS(nil), worker.Token(nil),
-	}, w.opts, []worker.Option{worker.DialOptions(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.dial(ctx, w.server.grpc) }))})
+		worker.DialOptions(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.dial(ctx, w.server) })),
+	}, w.opts)
 	if k := w.server.killer; k != nil {
 		opts = append(opts, worker.Intercept(k.around(w)))
 	}
@@ -243,8 +254,8 @@ func (w *Worker) start() error {
 	return nil
 }
 
-func (l *life) dial(ctx context.Context, to *bufconn.Listener) (net.Conn, error) {
-	conn, err := to.DialContext(ctx)
+func (l *life) dial(ctx context.Context, to *Server) (net.Conn, error) {
+	conn, err := to.Dial(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil && l.dead {
