@@ -39,7 +39,7 @@ func (s echoService) Connect(stream carillonv1.WorkerService_ConnectServer) erro
 		}
 	}()
 	s.connected <- w
-	return w.sendAll(stream.Context(), stream, time.Hour)
+	return w.serve(stream.Context(), stream, time.Hour)
 }
 
 // BenchmarkStream measures an assignment's way to a worker and its result's way back, over

@@ -118,6 +118,9 @@ func (p *pollStream) Deliver(messages []core.Message) bool {
 	return true
 }
 
+// Heard implements engine.Stream: a call that waits says nothing.
+func (p *pollStream) Heard() bool { return false }
+
 // Drain implements engine.Stream: the caller asks elsewhere.
 func (p *pollStream) Drain() { p.Close(engine.ErrStopping) }
 

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -44,6 +45,8 @@ const (
 	disconnectWait   = 5 * time.Second
 	// reconnectGrace is how long a worker may take to leave a stream that is too old.
 	reconnectGrace = 30 * time.Second
+	// finishTimeout is how long a stream that is over may take to send what is queued.
+	finishTimeout = 2 * time.Second
 )
 
 // What this node speaks, and is capable of; and what it asks of workers.
@@ -53,9 +56,10 @@ const (
 	capableOfHandover    = "handover"
 )
 
-// Connect implements WorkerService. One goroutine receives, this one sends. The
-// receiver can't be awaited, since only the return of this function ends its
-// call; it ends right after.
+// Connect implements WorkerService. One goroutine receives; one sends, while there is
+// something to send: most workers have nothing to hear for seconds, and there are many. They
+// can't be awaited, since only the return of this function ends their calls; they end right
+// after.
 func (s workerService) Connect(stream carillonv1.WorkerService_ConnectServer) error {
 	ctx := stream.Context()
 	first, err := receiveHello(stream)
@@ -76,7 +80,7 @@ func (s workerService) Connect(stream carillonv1.WorkerService_ConnectServer) er
 	}
 	go func() { w.Close(s.receiveSafely(ctx, stream, w)) }()
 	w.handsOver = slices.Contains(hello.GetCapabilities(), capableOfHandover)
-	return w.sendAll(ctx, stream, s.streamAge())
+	return w.serve(ctx, stream, s.streamAge())
 }
 
 // streamAge is when a new stream is too old: not all of them at the same time.
@@ -146,10 +150,10 @@ func (s workerService) join(ctx context.Context, w *workerStream, first *carillo
 		return err
 	}
 	// The welcome is the first message: what the node sends from now on comes after.
-	w.out <- delivery{welcome: &carillonv1.Welcome{
+	w.push(delivery{welcome: &carillonv1.Welcome{
 		Node: s.nodeID, Lease: durationpb.New(s.core.Lease), HeartbeatInterval: durationpb.New(s.core.HeartbeatEvery),
 		ProtocolVersion: min(max(h.GetProtocolVersion(), 1), protocolVersion), Capabilities: []string{capableOfCheckpoints},
-	}}
+	}})
 	verdicts, err := s.node.Connect(ctx, engine.Hello{
 		Worker: w.key, Handlers: names, Capacity: int(h.GetCapacity()), Credit: int(h.GetCredit()), Held: held, Report: report,
 	}, w)
@@ -181,20 +185,37 @@ func (s workerService) receive(ctx context.Context, stream carillonv1.WorkerServ
 		if req.GetHello() != nil {
 			return fail(codes.InvalidArgument, reasonMalformedRequest, "hello: only the first message may hold one")
 		}
-		report, err := s.report(req, w.key)
-		if err != nil {
+		if err := s.take(ctx, req, w); err != nil {
 			return err
-		}
-		if err := s.node.Report(ctx, w.key, w, report); err != nil {
-			if errors.Is(err, engine.ErrStopping) {
-				return s.toStatus(ctx, "report", err)
-			}
-			return fail(codes.Aborted, reasonStreamReplaced, err.Error())
 		}
 		if hb := req.GetHeartbeat(); hb != nil {
 			w.push(delivery{heartbeat: hb.GetSequence()})
 		}
 	}
+}
+
+// take hands a message to the node; a mere heartbeat is left for it to find.
+func (s workerService) take(ctx context.Context, req *carillonv1.ConnectRequest, w *workerStream) error {
+	if onlyBeats(req) {
+		w.heard.Store(true)
+		return nil
+	}
+	report, err := s.report(req, w.key)
+	if err != nil {
+		return err
+	}
+	if err := s.node.Report(ctx, w.key, w, report); err != nil {
+		if errors.Is(err, engine.ErrStopping) {
+			return s.toStatus(ctx, "report", err)
+		}
+		return fail(codes.Aborted, reasonStreamReplaced, err.Error())
+	}
+	return nil
+}
+
+func onlyBeats(req *carillonv1.ConnectRequest) bool {
+	return req.GetHeartbeat() != nil && len(req.GetStarted())+len(req.GetProgress())+len(req.GetResults())+len(req.GetHeld()) == 0 &&
+		req.GetCredit() == 0 && !req.GetDraining()
 }
 
 // report maps a worker's message.
@@ -337,10 +358,15 @@ func tokenMessage(t core.Token) *carillonv1.AttemptToken {
 // workerStream is a worker's stream, seen from the node.
 type workerStream struct {
 	key    core.WorkerKey
-	out    chan delivery
+	heard  atomic.Bool
+	more   chan struct{} // has room for one: something is queued
 	closed chan struct{}
 	once   sync.Once
 	reason error // set before closed is
+
+	mu    sync.Mutex
+	queue []delivery // guarded by mu
+
 	// handsOver says that the worker opens a new stream before it leaves this one.
 	handsOver bool
 }
@@ -358,7 +384,7 @@ type delivery struct {
 }
 
 func newWorkerStream(key core.WorkerKey) *workerStream {
-	return &workerStream{key: key, out: make(chan delivery, maxDeliveries), closed: make(chan struct{})}
+	return &workerStream{key: key, more: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
 // Deliver implements engine.Stream.
@@ -370,6 +396,9 @@ func (w *workerStream) Deliver(messages []core.Message) bool {
 	}
 	return w.push(delivery{messages: messages})
 }
+
+// Heard implements engine.Stream.
+func (w *workerStream) Heard() bool { return w.heard.Swap(false) }
 
 // Drain implements engine.Stream.
 func (w *workerStream) Drain() { w.push(delivery{draining: true}) }
@@ -384,22 +413,70 @@ func (w *workerStream) Close(reason error) {
 
 // push queues a delivery, or cuts off a worker that doesn't read.
 func (w *workerStream) push(d delivery) bool {
-	select {
-	case w.out <- d:
-		return true
-	default:
+	w.mu.Lock()
+	full := len(w.queue) >= maxDeliveries
+	if !full {
+		w.queue = append(w.queue, d)
+	}
+	w.mu.Unlock()
+	if full {
 		w.Close(fail(codes.ResourceExhausted, reasonStreamReplaced, "the worker reads too slowly"))
 		return false
 	}
+	select {
+	case w.more <- struct{}{}:
+	default: // it is known that there is something
+	}
+	return true
 }
 
-// sendAll sends what is queued until the stream ends, or is too old.
-func (w *workerStream) sendAll(ctx context.Context, stream carillonv1.WorkerService_ConnectServer, maxAge time.Duration) error {
+// sendQueued sends what is queued, and what comes meanwhile.
+func (w *workerStream) sendQueued(stream carillonv1.WorkerService_ConnectServer) error {
+	for {
+		w.mu.Lock()
+		queue := w.queue
+		w.queue = nil // most workers have nothing in it for seconds
+		w.mu.Unlock()
+		if len(queue) == 0 {
+			return nil
+		}
+		for _, d := range queue {
+			if err := sendDelivery(stream, d); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// serve has sent what is queued until the stream ends, or is too old.
+func (w *workerStream) serve(ctx context.Context, stream carillonv1.WorkerService_ConnectServer, maxAge time.Duration) error {
 	age := time.NewTimer(maxAge)
 	defer age.Stop()
 	asked := false
+	more, closed, sent := w.more, w.closed, make(chan error, 1)
+	var late <-chan time.Time // a peer that reads nothing holds up the sender for ever
 	for {
 		select {
+		case <-more:
+			more = nil // one sender at a time
+			go func() { sent <- w.sendQueued(stream) }()
+		case err := <-sent:
+			if err != nil {
+				return err
+			}
+			if more = w.more; closed == nil && !w.queued() {
+				return w.status()
+			}
+		case <-closed:
+			closed = nil
+			if more != nil && !w.queued() {
+				return w.status()
+			}
+			timer := time.NewTimer(finishTimeout)
+			defer timer.Stop()
+			late = timer.C
+		case <-late:
+			return w.status()
 		case <-age.C:
 			if w.handsOver && !asked {
 				asked = true
@@ -408,38 +485,28 @@ func (w *workerStream) sendAll(ctx context.Context, stream carillonv1.WorkerServ
 			} else {
 				w.Close(fail(codes.Unavailable, reasonStreamReplaced, "the stream is too old"))
 			}
-		case d := <-w.out:
-			if err := sendDelivery(stream, d); err != nil {
-				return err
-			}
-		case <-w.closed:
-			return w.finish(stream)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// finish sends what was queued before the end, the acknowledgements above all, and
-// returns the stream's status.
-func (w *workerStream) finish(stream carillonv1.WorkerService_ConnectServer) error {
-	for {
-		select {
-		case d := <-w.out:
-			if err := sendDelivery(stream, d); err != nil {
-				return err
-			}
-			continue
-		default:
-		}
-		if w.reason == nil || errors.Is(w.reason, io.EOF) {
-			return nil
-		}
-		if _, ok := status.FromError(w.reason); ok {
-			return w.reason
-		}
-		return fail(codes.Unavailable, reasonStreamReplaced, w.reason.Error())
+// queued reports whether something is.
+func (w *workerStream) queued() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.queue) > 0
+}
+
+// status is what the stream ends with, once it is closed.
+func (w *workerStream) status() error {
+	if w.reason == nil || errors.Is(w.reason, io.EOF) {
+		return nil
 	}
+	if _, ok := status.FromError(w.reason); ok {
+		return w.reason
+	}
+	return fail(codes.Unavailable, reasonStreamReplaced, w.reason.Error())
 }
 
 // sendDelivery sends a delivery in messages of bounded size.

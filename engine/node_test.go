@@ -212,6 +212,8 @@ func (w *stream) Deliver(messages []core.Message) bool {
 	return true
 }
 
+func (w *stream) Heard() bool { return false }
+
 func (w *stream) Drain() {}
 func (w *stream) Close(error) {
 	w.mu.Lock()

@@ -14,6 +14,9 @@ type Stream interface {
 	// Deliver takes messages for the worker. It never blocks: it returns false if
 	// the worker reads too slowly, and the stream is of no use any more.
 	Deliver(messages []core.Message) bool
+	// Heard reports whether the worker said since the last call that it lives, and nothing
+	// else: that isn't worth a turn of the loop.
+	Heard() bool
 	// Drain tells the worker that the node stops.
 	Drain()
 	// Close ends the stream.
@@ -282,6 +285,9 @@ func (l *loop) expireLeases() {
 	}
 	l.leasesAt = l.now.Add(leaseCheckEvery)
 	for id, w := range l.workers.All() {
+		if sess := l.streams[id]; sess != nil && sess.stream.Heard() {
+			w.LeaseUntil = l.now.Add(l.cfg.Core.Lease)
+		}
 		if w.LeaseUntil > l.now {
 			continue
 		}

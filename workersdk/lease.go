@@ -14,7 +14,29 @@ func (l *loop) setLease(lease, interval time.Duration) {
 		interval = lease / 4
 	}
 	l.lease, l.interval = lease, max(interval, minTick)
-	l.ticker.Reset(min(max(lease/100, minTick), maxTick))
+}
+
+// beatEvery is the pause between two heartbeats. A worker that holds nothing has no lease to
+// lose: it only says that it lives, which may take longer.
+func (l *loop) beatEvery() time.Duration {
+	if len(l.attempts)+len(l.results.waiting) > 0 {
+		return l.interval
+	}
+	return l.idleBeat()
+}
+
+func (l *loop) idleBeat() time.Duration { return max(l.interval, min(l.interval*8/5, l.lease*2/5)) }
+
+// pace sets the pause between two looks at the clock: longer for a worker without work.
+func (l *loop) pace() {
+	pause := min(max(l.lease/100, minTick), maxTick)
+	if idle := len(l.attempts)+len(l.results.waiting) == 0; idle && l.phase == serving {
+		pause = max(pause, min(l.interval/8, idleTick))
+	}
+	if l.lease > 0 && pause != l.paced {
+		l.paced = pause
+		l.ticker.Reset(pause)
+	}
 }
 
 // elapsed is the time since t by the monotonic or by the wall clock, the larger: the

@@ -15,6 +15,8 @@ import (
 const (
 	minTick = 10 * time.Millisecond
 	maxTick = 100 * time.Millisecond
+	// idleTick is that of a worker without work.
+	idleTick = 300 * time.Millisecond
 	// stuckGrace is how long after its timeout a handler may still return by itself.
 	// The node waits for two seconds.
 	stuckGrace = time.Second
@@ -32,6 +34,7 @@ type loop struct {
 	events     chan func()
 	ended      chan struct{}
 	ticker     *time.Ticker
+	paced      time.Duration // the ticker's pause
 
 	session *session // nil between streams
 	next    *session // opened beside it, and not welcomed yet
@@ -91,6 +94,7 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		l.advance(time.Now())
 		l.flush()
+		l.pace()
 	}
 	return l.failure
 }

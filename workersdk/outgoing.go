@@ -85,7 +85,7 @@ func (l *loop) creditDue(s *session) int {
 // message builds what is to be said now; empty if nothing is.
 func (l *loop) message(s *session, now time.Time) *carillonv1.ConnectRequest {
 	m := &carillonv1.ConnectRequest{}
-	if now.Sub(s.beatAt) >= l.interval {
+	if now.Sub(s.beatAt) >= l.beatEvery() {
 		s.lastBeat++
 		s.beatAt = now
 		s.beats = append(s.beats, beat{s.lastBeat, now}) // bounded: two unanswered intervals end the stream

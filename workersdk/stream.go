@@ -236,8 +236,8 @@ func (l *loop) watch(s *session, now time.Time) {
 		if now.Sub(s.helloAt) >= welcomeTimeout {
 			s.close(errNoWelcome)
 		}
-	case now.Sub(s.ackedAt) >= 2*l.interval:
-		s.close(errNoAck)
+	case len(s.beats) > 0 && now.Sub(s.beats[0].at) >= l.interval, now.Sub(s.ackedAt) >= 2*l.idleBeat():
+		s.close(errNoAck) // the second, if not even a beat could be sent
 	case now.Sub(s.welcomedAt) >= l.interval && l.unsure():
 		s.close(errAskAgain)
 	}

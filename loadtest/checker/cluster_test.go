@@ -348,6 +348,7 @@ func (w *worker) connect(ctx context.Context) (*engine.Node, core.WorkerKey) {
 	return node, hello.Worker
 }
 
+func (w *worker) Heard() bool { return false }
 func (w *worker) Drain()      {}
 func (w *worker) Close(error) {}
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -377,6 +378,12 @@ func TestMessagesThatComeTwiceLateAndInAnotherOrder(t *testing.T) {
 
 // Peers that say nothing, or read nothing, are cut off, and cost the others nothing (F32).
 func TestPeersThatHoldUpTheirStreams(t *testing.T) {
+	var open atomic.Int32
+	count := func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		open.Add(1)
+		defer open.Add(-1)
+		return handler(srv, stream)
+	}
 	simulate(t, time.Second, func(t *testing.T, b *bench) {
 		conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithInitialWindowSize(65535),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return b.Dial(ctx) }))
@@ -409,6 +416,10 @@ func TestPeersThatHoldUpTheirStreams(t *testing.T) {
 		b.fire(8)
 		b.Advance(6 * time.Second)
 		b.check(t, 8, once)
+		b.Advance(3 * time.Second)
+		if n := open.Load(); n != 1 { // before the peer reads anything
+			t.Errorf("%d streams are served, want that of the worker", n)
+		}
 		for _, st := range silent {
 			if _, err := st.Recv(); status.Code(err) != codes.DeadlineExceeded {
 				t.Fatalf("a stream without a hello ended with %v", err)
@@ -422,5 +433,5 @@ func TestPeersThatHoldUpTheirStreams(t *testing.T) {
 				break
 			}
 		}
-	})
+	}, workersdktest.Interceptor(count))
 }
