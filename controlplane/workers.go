@@ -573,6 +573,6 @@ func assignment(m core.Assign) *carillonv1.Assignment {
 	return &carillonv1.Assignment{
 		Token: tokenMessage(m.Token), Slot: of.SlotName(m.Token.Key.FireTime), Handler: m.Work.Handler, Params: document(m.Work.Params),
 		Trigger: carillonv1.SlotTrigger(m.Trigger), FireTime: timestamp(m.Token.Key.FireTime), Timeout: durationpb.New(m.Work.Timeout),
-		MaxAttempts: m.Work.MaxAttempts, Failures: m.Failures, Checkpoint: m.Checkpoint,
+		MaxAttempts: m.Work.MaxAttempts, Failures: m.Failures, Checkpoint: m.Checkpoint, Epoch: int64(m.By),
 	}
 }

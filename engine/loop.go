@@ -254,6 +254,7 @@ func (l *loop) deliver(s *core.Shard, m core.Message) {
 	case core.Observation:
 		l.cfg.Observer.Observe(m)
 	case core.Assign:
+		m.By = s.Proof().Epoch
 		if !l.send(m.Worker, m) {
 			s.Step(l.now, core.Undeliverable{Worker: m.Worker, Token: m.Token})
 		}
@@ -375,16 +376,23 @@ func (l *loop) add(s *core.Shard) {
 	}
 }
 
-// resolve attests what a worker presented before the shard was loaded.
+// resolve attests what a worker presented before the shard was loaded, and sends it again what
+// it should hold and did not present: the owner before may have died between the claim and
+// its word.
 func (l *loop) resolve(sess *session, s *core.Shard) {
-	asked := sess.unresolved
+	asked, holds := sess.unresolved, map[job.SlotKey]int32{}
 	sess.unresolved = nil
 	for _, t := range asked {
 		if t.Shard == s.Proof().Shard {
+			holds[t.Key] = t.Attempt
 			l.answerHeld(sess, t)
 		} else {
 			sess.unresolved = append(sess.unresolved, t)
 		}
+	}
+	if worker := l.workers.Get(sess.key.ID); worker != nil {
+		l.workers.AddCredit(worker, -s.SendAgain(sess.key, holds))
+		l.collect(s)
 	}
 }
 

@@ -499,3 +499,27 @@ func TestCallsAfterTheStop(t *testing.T) {
 		}
 	})
 }
+
+// The owner dies between a claim and its word. The worker comes to the next one before that
+// has loaded the shard, and gets the very same attempt, at once; its credit is used up by it.
+func TestAClaimWhoseWordWasLostIsSentAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.joinOf(2, job.OutcomeNone)
+		first := r.create(r.job("first", job.Schedule{Kind: job.KindImmediate}))
+		time.Sleep(time.Second)
+		r.stop()
+		r.begin(nil)
+		w := r.joinOf(2, job.OutcomeNone)
+		time.Sleep(time.Second)
+		if got := w.got(); len(got) != 1 || got[0].Token.Key.UID != first.UID || got[0].Token.Attempt != 1 {
+			t.Fatalf("it got %+v", got)
+		}
+		for i := range 3 {
+			r.create(r.job(fmt.Sprint("next-", i), job.Schedule{Kind: job.KindImmediate}))
+		}
+		time.Sleep(time.Second)
+		if got := w.got(); len(got) != 2 {
+			t.Errorf("a worker with two places got %d attempts", len(got))
+		}
+	})
+}

@@ -139,6 +139,12 @@ func TestLowerEpochsAreRefused(t *testing.T) {
 		if r := s.onlyResult(); r.GetOutcome() != released || r.GetErrorCode() != codeOldEpoch {
 			t.Errorf("the old owner's assignment was answered by %v", r)
 		}
+		late := job(3, "h", "") // a claim under epoch 7, handed out by the owner
+		late.Epoch = 9
+		s.assign(late)
+		if pass(time.Second); runs.Load() != 2 {
+			t.Errorf("%d ran after the owner's word", runs.Load())
+		}
 		s.set(func(s *nodeStream) { s.muteAcks = true })
 		close(release)
 		s.send(&carillonv1.ConnectResponse{ResultAcks: []*carillonv1.ResultAck{{Token: token, Verdict: carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED, Epoch: 8}}})
@@ -147,7 +153,8 @@ func TestLowerEpochsAreRefused(t *testing.T) {
 		if after := len(s.results()); after <= before {
 			t.Error("a result was taken for stored because of a word of the old owner")
 		}
-		s.send(&carillonv1.ConnectResponse{ResultAcks: []*carillonv1.ResultAck{{Token: token, Verdict: carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED, Epoch: 9}}})
+		s.send(&carillonv1.ConnectResponse{ResultAcks: []*carillonv1.ResultAck{
+			{Token: token, Verdict: carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED, Epoch: 9}, {Token: testToken(3), Verdict: carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED, Epoch: 9}}})
 		before = len(s.results())
 		pass(testLease)
 		if after := len(s.results()); after != before {

@@ -1,6 +1,7 @@
 package workersdk
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync/atomic"
@@ -129,7 +130,7 @@ func (l *loop) assigned(m *carillonv1.Assignment) {
 		return // sent twice
 	}
 	switch {
-	case !l.current(a.key.shard, a.key.epoch):
+	case !l.current(a.key.shard, cmp.Or(m.GetEpoch(), a.key.epoch)):
 		l.refuse(a, carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_RELEASED, codeOldEpoch, "it came from a node that no longer owns the shard")
 	case l.phase != serving:
 		l.refuse(a, carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_RELEASED, codeShutdown, ErrShutdown.Error())

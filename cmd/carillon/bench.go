@@ -61,7 +61,7 @@ func newBench() *cobra.Command {
 	flags.IntVar(&f.Batch, "batch", 0, "jobs of a batch (1000)")
 	flags.IntVar(&f.Capacity, "capacity", 10_000, "attempts at the same time, of all workers together")
 	flags.IntVar(&f.Workers, "workers", 0, "connected workers that have work (1; workers: 100)")
-	flags.IntVar(&f.IdleWorkers, "idle-workers", 0, "connected workers that have none (0; workers: 1000)")
+	flags.IntVar(&f.IdleWorkers, "idle-workers", 0, "connected workers that have none (0; workers: 1000, fleet: 10000)")
 	flags.IntVar(&f.IdleJobs, "idle-jobs", 0, "recurring jobs that aren't due, for recurring (100000)")
 	flags.IntVar(&f.runs, "runs", 1, "runs, whose medians are the result")
 	flags.StringVar(&f.jsonFile, "json", "", "write the result to this file, too")

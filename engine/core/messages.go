@@ -30,6 +30,7 @@ type Assign struct {
 	Failures int32
 	// Checkpoint is what the attempts before left to this one.
 	Checkpoint []byte
+	By         shard.Epoch // of the owner; set on the way out
 }
 
 // Work is what a worker must know of a job to run it.

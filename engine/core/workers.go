@@ -86,7 +86,8 @@ func (w *Workers) Get(id string) *Worker { return w.byID[id] }
 // All returns every worker.
 func (w *Workers) All() map[string]*Worker { return w.byID }
 
-// AddCredit lets a worker take n more attempts, never more than its capacity.
+// AddCredit lets a worker take n more attempts, never more than its capacity; or less, if it
+// was sent some that it doesn't know of.
 func (w *Workers) AddCredit(worker *Worker, n int) {
 	if !worker.silent {
 		worker.addCredit(min(n, worker.Capacity-worker.credit))

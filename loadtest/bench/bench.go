@@ -76,6 +76,7 @@ var Scenarios = map[string]scenario{
 	"create":    {"creates by CALLERS as fast as they are answered, --via grpc, rest, batch or stream", Config{}, (*rig).createScenario},
 	"recurring": {"IDLE-JOBS recurring jobs that aren't due: memory, load after a restart, idle CPU, and RATE beside them", Config{IdleJobs: 100_000}, (*rig).recurring},
 	"workers":   {"RATE jobs that fire every second, on WORKERS connected workers beside IDLE-WORKERS without work", Config{Workers: 100, IdleWorkers: 1000}, (*rig).steady},
+	"fleet":     {"IDLE-WORKERS connected workers: memory and CPU for each; then the node is killed under WORKERS that run one attempt each", Config{Workers: 1000, IdleWorkers: 10_000, Rate: 1, Capacity: 1000, Work: 20 * time.Second}, (*rig).fleet},
 	"mixed":     {"recurring, once and immediate jobs, one attempt in 20 fails once, and people read: RATE together", Config{}, (*rig).mixed},
 }
 
@@ -90,6 +91,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.Workers = cmp.Or(c.Workers, s.defaults.Workers, 1)
 	c.IdleWorkers = cmp.Or(c.IdleWorkers, s.defaults.IdleWorkers)
 	c.IdleJobs = cmp.Or(c.IdleJobs, s.defaults.IdleJobs)
+	c.Work = cmp.Or(c.Work, s.defaults.Work)
+	c.Capacity = cmp.Or(s.defaults.Capacity, c.Capacity)
 	c.Via = cmp.Or(c.Via, ByCall)
 	c.Batch = cmp.Or(c.Batch, maxBatch)
 	c.Capacity = max(c.Capacity, c.Workers)

@@ -30,6 +30,7 @@ type rig struct {
 	pg         *pgtest.Server
 	node       *process.Process
 	worker     *process.Process
+	bare       int64  // resident bytes of the node before any worker came
 	grpc, http string // host:port of the node
 	log        *os.File
 	web        *http.Client
@@ -72,6 +73,9 @@ func start(ctx context.Context, cfg Config, dir string, fail context.CancelCause
 	}
 	if err := r.mustBeEmpty(ctx); err != nil {
 		return r, err
+	}
+	if bare, ok := process.UsageOf(r.node.PID()); ok {
+		r.bare = bare.Memory
 	}
 	return r, r.startWorker(ctx)
 }
@@ -186,11 +190,27 @@ func (r *rig) startWorker(ctx context.Context) (err error) {
 		return err
 	}
 	r.watch(r.worker)
+	return r.awaitWorkers(ctx)
+}
+
+// awaitWorkers waits until all workers are connected.
+func (r *rig) awaitWorkers(ctx context.Context) error {
 	want := float64(r.cfg.Workers + r.cfg.IdleWorkers)
 	return r.eventually(ctx, connectTimeout, "the workers are there", func(ctx context.Context) (bool, error) {
 		metrics, err := r.metrics(ctx)
 		return metrics["carillon_workers_connected"] == want, err
 	})
+}
+
+// killNode kills the node and starts it again, at the same addresses.
+func (r *rig) killNode(ctx context.Context) error {
+	r.mu.Lock()
+	r.ending[r.node] = true
+	r.mu.Unlock()
+	if err := r.node.Kill(); err != nil {
+		return err
+	}
+	return r.startNode(ctx, r.grpc, r.http)
 }
 
 // restartNode ends the node and starts it again, at the same addresses, and returns how

@@ -248,6 +248,61 @@ func (r *rig) recurring(ctx context.Context) (measured, error) {
 	return m, err
 }
 
+// fleet looks at what workers cost that have nothing to do, and then kills the node under
+// those that have: each is to come back with the attempt that it holds.
+func (r *rig) fleet(ctx context.Context) (m measured, err error) {
+	sleep(ctx, r.cfg.Warmup)
+	before, err := r.snapshot(ctx)
+	if err != nil {
+		return m, err
+	}
+	sleep(ctx, r.cfg.Duration)
+	after, err := r.snapshot(ctx)
+	if err != nil {
+		return m, err
+	}
+	all := float64(r.cfg.Workers + r.cfg.IdleWorkers)
+	m.facts = map[string]float64{
+		"connected_workers":     all,
+		"node_cpu_percent":      100 * (after.programs["node"].CPU - before.programs["node"].CPU).Seconds() / r.cfg.Duration.Seconds(),
+		"node_bytes_per_worker": float64(after.programs["node"].Memory-r.bare) / all,
+	}
+	m.what, m.window, m.expected = "starts", window{time.Now(), time.Now().Add(time.Hour)}, r.cfg.Workers
+	m.counts = func(execution) bool { return true }
+	if err := r.createAll(ctx, 0, r.cfg.Workers, immediately()); err != nil {
+		return m, err
+	}
+	err = r.eventually(ctx, r.cfg.Work/2, "each worker runs an attempt", func(ctx context.Context) (bool, error) {
+		now, err := r.metrics(ctx)
+		return now["carillon_slots_running"] == float64(r.cfg.Workers), err
+	})
+	if err != nil {
+		return m, err
+	}
+	r.say("killing the node under %d running attempts", r.cfg.Workers)
+	if err := r.killNode(ctx); err != nil {
+		return m, err
+	}
+	ready := time.Now()
+	if err := r.awaitWorkers(ctx); err != nil {
+		return m, err
+	}
+	m.facts["all_back_seconds"] = time.Since(ready).Seconds()
+	r.say("all %.0f workers were back %.2f s after the node was ready again", all, time.Since(ready).Seconds())
+	m.before, m.after = before, after
+	if err := r.settle(ctx); err != nil {
+		return m, err
+	}
+	end, err := r.metrics(ctx)
+	if err != nil {
+		return m, err
+	}
+	m.until = time.Now()
+	m.facts["leases_lost"] = end["carillon_worker_leases_expired_total"]
+	m.facts["executions_beyond_the_first"] = end["carillon_attempts_ended_total"] - end["carillon_slots_finished_total"]
+	return m, r.finish(ctx, 0)
+}
+
 // idleTime is how long a node is watched that has nothing to do.
 const idleTime = 10 * time.Second
 

@@ -1011,7 +1011,10 @@ type Assignment struct {
 	// How many attempts failed before this one.
 	Failures int32 `protobuf:"varint,9,opt,name=failures,proto3" json:"failures,omitempty"`
 	// What an earlier attempt left as its newest stored checkpoint; empty if nothing.
-	Checkpoint    []byte `protobuf:"bytes,10,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Checkpoint []byte `protobuf:"bytes,10,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// The epoch of the owner that hands it out. That of the token is older if the claim is
+	// an earlier owner's, whose word was lost.
+	Epoch         int64 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1114,6 +1117,13 @@ func (x *Assignment) GetCheckpoint() []byte {
 		return x.Checkpoint
 	}
 	return nil
+}
+
+func (x *Assignment) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 // The first line of a handler ran.
@@ -2088,7 +2098,7 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\vAttestation\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x129\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x1f.carillon.v1.AttestationVerdictR\averdict\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"\x97\x03\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"\xad\x03\n" +
 	"\n" +
 	"Assignment\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x12\x12\n" +
@@ -2103,7 +2113,8 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\n" +
 	" \x01(\fR\n" +
-	"checkpoint\"u\n" +
+	"checkpoint\x12\x14\n" +
+	"\x05epoch\x18\v \x01(\x03R\x05epoch\"u\n" +
 	"\aStarted\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x129\n" +
 	"\n" +
