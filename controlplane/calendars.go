@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -36,8 +37,8 @@ func (s calendarService) PutCalendar(ctx context.Context, req *carillonv1.PutCal
 	var v violations
 	ns, name, err := parseCalendar(req.GetName())
 	v.check("name", err)
-	next := store.Calendar{Namespace: ns, Name: name, Description: req.GetDescription(), CreatedAt: now()}
-	warnings := calendarItems(ctx, &v, req, &next)
+	next := store.Calendar{Namespace: ns, Name: name, Description: req.GetDescription(), CreatedAt: s.now()}
+	warnings := calendarItems(ctx, &v, req, &next, s.clock())
 	if len(next.Description) > maxDescriptionBytes || next.Description != job.CleanText([]byte(next.Description), maxDescriptionBytes) {
 		v.add("description", reasonInvalidField, fmt.Sprintf("must be at most %d bytes of valid UTF-8 without NUL", maxDescriptionBytes))
 	}
@@ -57,7 +58,7 @@ func (s calendarService) PutCalendar(ctx context.Context, req *carillonv1.PutCal
 }
 
 // calendarItems puts together what a put holds, in canonical form.
-func calendarItems(ctx context.Context, v *violations, req *carillonv1.PutCalendarRequest, c *store.Calendar) (warnings []string) {
+func calendarItems(ctx context.Context, v *violations, req *carillonv1.PutCalendarRequest, c *store.Calendar, now time.Time) (warnings []string) {
 	items := slices.Clone(req.GetItems())
 	if len(items) > maxPutItems {
 		v.add("items", reasonInvalidField, fmt.Sprintf("must be at most %d, are %d", maxPutItems, len(items)))
@@ -65,7 +66,7 @@ func calendarItems(ctx context.Context, v *violations, req *carillonv1.PutCalend
 	}
 	own := len(items)
 	if req.GetIcs() != "" {
-		more, warned, err := calendarfile.FromICS(ctx, req.GetIcs(), wallClock())
+		more, warned, err := calendarfile.FromICS(ctx, req.GetIcs(), now)
 		v.check("ics", err)
 		items, warnings = append(items, more...), warned
 	}
@@ -198,7 +199,7 @@ func (s calendarService) DeleteCalendar(ctx context.Context, req *carillonv1.Del
 		if err != nil {
 			return nil, err
 		}
-		end := store.Calendar{Namespace: newest.Namespace, Name: newest.Name, Version: newest.Version + 1, Deleted: true, CreatedAt: now()}
+		end := store.Calendar{Namespace: newest.Namespace, Name: newest.Name, Version: newest.Version + 1, Deleted: true, CreatedAt: s.now()}
 		added, err := s.store.AddCalendar(ctx, end)
 		if err != nil {
 			return nil, s.toStatus(ctx, "delete calendar", err)

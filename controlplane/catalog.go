@@ -49,8 +49,8 @@ func (c *catalog) resembling(ctx context.Context, name string) ([]string, error)
 }
 
 // register notes the handlers of a worker.
-func (c *catalog) register(ctx context.Context, names []string) error {
-	if err := c.store.RegisterHandlers(ctx, names, now()); err != nil {
+func (c *catalog) register(ctx context.Context, names []string, now job.Instant) error {
+	if err := c.store.RegisterHandlers(ctx, names, now); err != nil {
 		return err
 	}
 	for _, n := range names {
@@ -123,4 +123,5 @@ func (s handlerService) ListHandlers(ctx context.Context, req *carillonv1.ListHa
 }
 
 // now is the clock of the control plane.
-func now() job.Instant { return job.At(wallClock()) }
+// now is the time of what people ask and are told.
+func (s *Server) now() job.Instant { return job.At(s.clock()) }

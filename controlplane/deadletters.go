@@ -439,8 +439,8 @@ func (s deadLetterService) bulkBy(ns string, rate, brake int, settle func(ctx co
 }
 
 // untilNow bounds a filter to what is dead by now.
-func untilNow(f store.DeadLetterFilter) store.DeadLetterFilter {
-	if at := now() + 1; f.Before == 0 || f.Before > at {
+func (s *Server) untilNow(f store.DeadLetterFilter) store.DeadLetterFilter {
+	if at := s.now() + 1; f.Before == 0 || f.Before > at {
 		f.Before = at
 	}
 	return f
@@ -472,7 +472,7 @@ func (s deadLetterService) RedriveDeadLetters(req *carillonv1.RedriveDeadLetters
 	if err != nil {
 		return err
 	}
-	filter = untilNow(filter)
+	filter = s.untilNow(filter)
 	total, groups, err := s.countDead(ctx, ns, filter)
 	if err != nil {
 		return s.toStatus(ctx, "count dead letters", err)
@@ -510,7 +510,7 @@ func (s deadLetterService) DiscardDeadLetters(req *carillonv1.DiscardDeadLetters
 	if err != nil {
 		return err
 	}
-	filter = untilNow(filter)
+	filter = s.untilNow(filter)
 	total, groups, err := s.countDead(ctx, ns, filter)
 	if err != nil {
 		return s.toStatus(ctx, "count dead letters", err)

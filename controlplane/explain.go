@@ -53,7 +53,7 @@ func (s slotService) ExplainSlot(ctx context.Context, req *carillonv1.ExplainSlo
 	if err != nil {
 		return nil, s.toStatus(ctx, "look at slot", err)
 	}
-	e := explainer{job: &found.Job, slot: &found.Slot, view: view, now: now(), degraded: s.node.Degraded()}
+	e := explainer{job: &found.Job, slot: &found.Slot, view: view, now: s.now(), degraded: s.node.Degraded()}
 	if !exists {
 		if e.skip, err = s.skipOf(ctx, &j, ref.fire); err != nil {
 			return nil, s.toStatus(ctx, "read skips", err)
@@ -82,7 +82,7 @@ func (s slotService) newest(ctx context.Context, j *job.Job) (job.Instant, error
 	if err != nil {
 		return 0, err
 	}
-	h := history{store: s.store, job: j, before: math.MaxInt64, oldest: oldest}
+	h := history{store: s.store, job: j, before: math.MaxInt64, oldest: oldest, now: s.now()}
 	for !h.done {
 		slots, err := h.page(ctx, 1)
 		if err != nil {
@@ -93,7 +93,7 @@ func (s slotService) newest(ctx context.Context, j *job.Job) (job.Instant, error
 		}
 	}
 	var m carillonv1.Job
-	next, _ := describe(&m, j, now())
+	next, _ := describe(&m, j, s.now())
 	return next, nil
 }
 

@@ -167,7 +167,7 @@ func (s gapService) BackfillJob(ctx context.Context, req *carillonv1.BackfillJob
 	if from >= until && len(v.Fields) == 0 {
 		v.add("to_time", reasonInvalidField, "must lie after from_time")
 	}
-	if until > now()+1 {
+	if until > s.now()+1 {
 		v.add("to_time", reasonInvalidField, "must not lie in the future")
 	}
 	if r := req.GetRateLimit(); r < 0 || r > maxBackfillRate {

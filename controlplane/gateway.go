@@ -34,7 +34,7 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
 		carillonv1.RegisterJobServiceHandler, carillonv1.RegisterSlotServiceHandler, carillonv1.RegisterHandlerServiceHandler,
 		carillonv1.RegisterCalendarServiceHandler, carillonv1.RegisterGapServiceHandler, carillonv1.RegisterDeadLetterServiceHandler,
-		carillonv1.RegisterWorkerServiceHandler,
+		carillonv1.RegisterWorkerServiceHandler, carillonv1.RegisterClockServiceHandler,
 	} {
 		if err := register(ctx, mux, conn); err != nil {
 			return nil, fmt.Errorf("register REST routes: %w", err)
@@ -52,7 +52,7 @@ func newRoutes() routes {
 	for _, file := range []protoreflect.FileDescriptor{
 		carillonv1.File_carillon_v1_job_proto, carillonv1.File_carillon_v1_slot_proto, carillonv1.File_carillon_v1_handler_proto,
 		carillonv1.File_carillon_v1_calendar_proto, carillonv1.File_carillon_v1_gap_proto, carillonv1.File_carillon_v1_deadletter_proto,
-		carillonv1.File_carillon_v1_worker_proto,
+		carillonv1.File_carillon_v1_worker_proto, carillonv1.File_carillon_v1_clock_proto,
 	} {
 		for i := range file.Services().Len() {
 			methods := file.Services().Get(i).Methods()

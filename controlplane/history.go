@@ -19,6 +19,7 @@ type history struct {
 	states []job.State
 	before job.Instant // exclusive: where it goes on
 	oldest job.Instant // before it the slots were deleted
+	now    job.Instant
 	done   bool
 }
 
@@ -127,7 +128,7 @@ func (h *history) scheduled() ([]job.SlotKey, job.Instant) {
 	if err != nil {
 		return nil, job.MinInstant
 	}
-	newest := now()
+	newest := h.now
 	if h.job.EndedAt != 0 {
 		newest = min(newest, h.job.EndedAt)
 	}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/job/schedule"
@@ -57,7 +58,7 @@ func TestAHistoryBeforeTheLineOfRetention(t *testing.T) {
 	slices.Sort(want)
 	slices.Reverse(want)
 	for _, size := range []int{7, 1000} {
-		h := history{store: db, job: &mine, before: math.MaxInt64, oldest: line}
+		h := history{store: db, job: &mine, before: math.MaxInt64, oldest: line, now: job.At(time.Now())}
 		var got []job.Instant
 		pages := 0
 		for !h.done {

@@ -34,11 +34,11 @@ func (s jobService) CreateJob(ctx context.Context, req *carillonv1.CreateJobRequ
 		return nil, err
 	}
 	if made != nil {
-		return &carillonv1.CreateJobResponse{Job: jobMessage(made, now())}, nil
+		return &carillonv1.CreateJobResponse{Job: jobMessage(made, s.now())}, nil
 	}
 	if req.GetValidateOnly() {
-		j.EffectiveFrom = now()
-		return &carillonv1.CreateJobResponse{Job: jobMessage(&j, now())}, nil
+		j.EffectiveFrom = s.now()
+		return &carillonv1.CreateJobResponse{Job: jobMessage(&j, s.now())}, nil
 	}
 	stored, existing, err := s.node.Create(ctx, j)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s jobService) CreateJob(ctx context.Context, req *carillonv1.CreateJobRequ
 		}
 		stored = existing
 	}
-	return &carillonv1.CreateJobResponse{Job: jobMessage(stored, now())}, nil
+	return &carillonv1.CreateJobResponse{Job: jobMessage(stored, s.now())}, nil
 }
 
 // BatchCreateJobs implements JobService.
@@ -124,7 +124,7 @@ func (s jobService) createAll(ctx context.Context, jobs []job.Job, made []*job.J
 	}
 	resp := &carillonv1.BatchCreateJobsResponse{}
 	for _, j := range made {
-		resp.Jobs = append(resp.Jobs, jobMessage(j, now()))
+		resp.Jobs = append(resp.Jobs, jobMessage(j, s.now()))
 	}
 	return resp, nil
 }
@@ -165,10 +165,10 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 	j.Shard = shard.Of(ns, j.Name, s.shards)
 	j.RequestHash = j.Hash() // before what depends on the time, and on the calendars' versions
 	field := prefix + "job.schedule"
-	if err := jobspec.Decide(ctx, &v.Violations, field, req.GetJob().GetSchedule(), &j, now(), now(), s.findCalendar); err != nil {
+	if err := jobspec.Decide(ctx, &v.Violations, field, req.GetJob().GetSchedule(), &j, s.now(), s.now(), s.findCalendar); err != nil {
 		return j, nil, err
 	}
-	jobspec.CheckFires(&v.Violations, field, j.Schedule, now())
+	jobspec.CheckFires(&v.Violations, field, j.Schedule, s.now())
 	if err := v.err(); err != nil {
 		made, err = s.unlessMade(ctx, &j, err)
 		return j, made, err
@@ -268,7 +268,7 @@ func (s jobService) GetJob(ctx context.Context, req *carillonv1.GetJobRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return &carillonv1.GetJobResponse{Job: jobMessage(&j, now())}, nil
+	return &carillonv1.GetJobResponse{Job: jobMessage(&j, s.now())}, nil
 }
 
 // jobsCursor is a place in a list of jobs.
@@ -296,7 +296,7 @@ func (s jobService) ListJobs(ctx context.Context, req *carillonv1.ListJobsReques
 	}
 	resp := &carillonv1.ListJobsResponse{Jobs: []*carillonv1.Job{}}
 	for i := range jobs {
-		resp.Jobs = append(resp.Jobs, jobMessage(&jobs[i], now()))
+		resp.Jobs = append(resp.Jobs, jobMessage(&jobs[i], s.now()))
 	}
 	if n := cutByBytes(resp.Jobs); n < len(resp.Jobs) {
 		resp.Jobs, next = resp.Jobs[:n], store.JobCursor{Name: jobs[n-1].Name, UID: jobs[n-1].UID}
@@ -320,7 +320,7 @@ func (s jobService) DeleteJob(ctx context.Context, req *carillonv1.DeleteJobRequ
 	if err != nil {
 		return nil, s.toStatus(ctx, "delete job", err)
 	}
-	return &carillonv1.DeleteJobResponse{Job: jobMessage(ended, now())}, nil
+	return &carillonv1.DeleteJobResponse{Job: jobMessage(ended, s.now())}, nil
 }
 
 // RunJob implements JobService.

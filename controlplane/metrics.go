@@ -176,15 +176,16 @@ func (m *Metrics) ShardOwned(owned bool) {
 // nodeCollector reads a node's numbers when the metrics are scraped.
 type nodeCollector struct {
 	node  *engine.Node
+	now   func() job.Instant
 	descs [8]*prometheus.Desc
 }
 
 // scrapeTimeout bounds how long a scrape waits for the node's loop.
 const scrapeTimeout = 2 * time.Second
 
-func newNodeCollector(node *engine.Node) *nodeCollector {
+func newNodeCollector(node *engine.Node, now func() job.Instant) *nodeCollector {
 	gauge := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
-	return &nodeCollector{node: node, descs: [8]*prometheus.Desc{
+	return &nodeCollector{node: node, now: now, descs: [8]*prometheus.Desc{
 		gauge("carillon_slots_ready", "READY slots in memory."),
 		gauge("carillon_slots_running", "RUNNING slots."),
 		gauge("carillon_slots_backlog", "READY slots that wait in the database."),
@@ -214,7 +215,7 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	lag := 0.0
 	if st.OldestReady != 0 {
-		lag = max(now().Sub(st.OldestReady).Seconds(), 0)
+		lag = max(c.now().Sub(st.OldestReady).Seconds(), 0)
 	}
 	for i, v := range []float64{float64(st.Ready), float64(st.Running), float64(st.Backlog), float64(st.Jobs),
 		float64(st.Timers), float64(st.Gaps), float64(st.Workers), lag} {

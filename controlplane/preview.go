@@ -27,7 +27,7 @@ func (s jobService) PreviewSchedule(ctx context.Context, req *carillonv1.Preview
 			j.Namespace, j.Name = ref.namespace, ref.name
 		}
 	}
-	resp, err := jobspec.Preview(ctx, &v.Violations, req, j, now(), s.findCalendar)
+	resp, err := jobspec.Preview(ctx, &v.Violations, req, j, s.now(), s.findCalendar)
 	if err != nil {
 		return nil, err
 	}

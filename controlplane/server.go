@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/carillon-scheduler/carillon/engine"
+	"github.com/carillon-scheduler/carillon/engine/clock"
 	"github.com/carillon-scheduler/carillon/engine/core"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	"github.com/carillon-scheduler/carillon/store"
@@ -47,6 +48,9 @@ type Config struct {
 	// StreamMaxAge is after which time a worker is asked to open a new stream: so load
 	// balancers spread workers anew. Zero means an hour.
 	StreamMaxAge time.Duration
+	// Simulated is the clock of a server on simulated time, whose node and database follow it,
+	// too. Nil: this machine's is.
+	Simulated *clock.Simulated
 	// Stream and Unary are interceptors between clients and services, for tests. Nil: none.
 	Stream grpc.StreamServerInterceptor
 	Unary  grpc.UnaryServerInterceptor
@@ -65,6 +69,8 @@ type Server struct {
 	metrics *Metrics
 	log     *slog.Logger
 
+	clock                      func() time.Time
+	simulated                  *clock.Simulated // nil: the time is real
 	streamMaxAge               time.Duration
 	stream                     grpc.StreamServerInterceptor
 	unary                      grpc.UnaryServerInterceptor
@@ -73,10 +79,6 @@ type Server struct {
 	local                      *bufconn.Listener
 	health                     *health.Server
 }
-
-// wallClock is a variable, so that nothing else in this package asks
-// the time.
-var wallClock = time.Now
 
 // Bounds of the listeners.
 const (
@@ -94,8 +96,12 @@ const (
 
 // New returns a server that Run will start.
 func New(cfg Config) *Server {
+	now := time.Now
+	if cfg.Simulated != nil {
+		now = cfg.Simulated.Wall
+	}
 	return &Server{
-		nodeID: cfg.NodeID, shards: cfg.Shards, node: cfg.Node, core: cfg.Core, store: cfg.Store,
+		nodeID: cfg.NodeID, clock: now, simulated: cfg.Simulated, shards: cfg.Shards, node: cfg.Node, core: cfg.Core, store: cfg.Store,
 		catalog: &catalog{store: cfg.Store}, metrics: cfg.Metrics, log: cfg.Log,
 		streamMaxAge: cmp.Or(cfg.StreamMaxAge, defaultStreamMaxAge), profiles: cfg.Profiles,
 		stream: cfg.Stream, unary: cfg.Unary,
@@ -119,7 +125,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.metrics.Registry.MustRegister(newNodeCollector(s.node))
+	s.metrics.Registry.MustRegister(newNodeCollector(s.node, s.now))
 
 	// A listener that fails ends all; else the order of the end is stop's.
 	group, failed := errgroup.WithContext(ctx)
@@ -184,6 +190,9 @@ func (s *Server) newGRPC() *grpc.Server {
 	if s.stream != nil {
 		stream = append(stream, s.stream)
 	}
+	if s.simulated != nil {
+		stream = append(stream, simulatedTimes(s.simulated))
+	}
 	g := grpc.NewServer(
 		grpc.ForceServerCodecV2(codec),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(maxRequestBytes), grpc.MaxSendMsgSize(maxRequestBytes),
@@ -198,6 +207,9 @@ func (s *Server) newGRPC() *grpc.Server {
 	carillonv1.RegisterGapServiceServer(g, gapService{Server: s})
 	carillonv1.RegisterDeadLetterServiceServer(g, deadLetterService{Server: s})
 	carillonv1.RegisterWorkerServiceServer(g, workerService{Server: s})
+	if s.simulated != nil {
+		carillonv1.RegisterClockServiceServer(g, newClockService(s, s.simulated))
+	}
 	grpc_health_v1.RegisterHealthServer(g, s.health)
 	reflection.Register(g)
 	return g

@@ -197,7 +197,7 @@ func (s slotService) slotsOfJob(ctx context.Context, parent string, states []job
 				return nil, slotsCursor{}, s.toStatus(ctx, "list slots", err)
 			}
 		}
-		h := history{store: s.store, job: &j, states: states, before: math.MaxInt64, oldest: oldest}
+		h := history{store: s.store, job: &j, states: states, before: math.MaxInt64, oldest: oldest, now: s.now()}
 		if uid == at.UID {
 			h.before = at.Before
 		}

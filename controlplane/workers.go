@@ -130,7 +130,7 @@ func (s workerService) register(ctx context.Context, h *carillonv1.Hello) ([]str
 	for i, r := range h.GetHandlers() {
 		names[i] = r.GetName()
 	}
-	if err := s.catalog.register(ctx, names); err != nil {
+	if err := s.catalog.register(ctx, names, s.now()); err != nil {
 		return nil, s.toStatus(ctx, "register handlers", err)
 	}
 	return names, nil

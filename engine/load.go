@@ -222,6 +222,12 @@ type retention struct {
 	under   *readJob // the one under way
 }
 
+// readEnded notes that a reader is done with a read.
+func (l *loop) readEnded(j readJob) {
+	l.reading--
+	l.retention.ended(j)
+}
+
 // ended notes that a read ended, if it was one of these.
 func (r *retention) ended(j readJob) {
 	if j.read.Kind.Retains() {
@@ -272,14 +278,17 @@ func (l *loop) read(ctx context.Context, j readJob) {
 		done, err := l.tryRead(ctx, j)
 		if err == nil {
 			_ = l.node.post(ctx, func(l *loop) { // fails only if the loop has ended
-				l.retention.ended(j)
+				l.readEnded(j)
 				done(l)
 			})
 			return
 		}
+		if ctx.Err() != nil {
+			return
+		}
 		if fenced := (*store.FencedError)(nil); errors.As(err, &fenced) {
 			_ = l.node.post(ctx, func(l *loop) {
-				l.retention.ended(j)
+				l.readEnded(j)
 				if l.shards[j.proof.Shard] == j.shard {
 					l.drop(j.proof.Shard)
 				}
@@ -289,7 +298,7 @@ func (l *loop) read(ctx context.Context, j readJob) {
 		if j.read.Kind.Retains() {
 			l.cfg.Log.Warn("a read of the retention failed; it comes again", "shard", j.proof.Shard, "kind", j.read.Kind, "error", err)
 			_ = l.node.post(ctx, func(l *loop) {
-				l.retention.ended(j)
+				l.readEnded(j)
 				if l.shards[j.proof.Shard] == j.shard {
 					l.step(j.shard, core.RetainFailed{Read: j.read})
 				}

@@ -7,10 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/controlplane/chaos"
+	"github.com/carillon-scheduler/carillon/engine/clock"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
@@ -19,10 +21,12 @@ import (
 type devFlags struct {
 	nodeFlags
 	data      string
+	clock     string
+	from      string
 	chaosSeed int64 // negative: no chaos
 }
 
-func newDev() *cobra.Command {
+func newDev(c *client) *cobra.Command {
 	var f devFlags
 	cmd := &cobra.Command{
 		Use:   "dev",
@@ -34,8 +38,11 @@ func newDev() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.data, "data", defaultData(), "folder of the database; it survives restarts")
+	flags.StringVar(&f.clock, "clock", "real", "real, or sim: time stands still until `carillon dev advance`, in a database of its own that is thrown away")
+	flags.StringVar(&f.from, "from", "", "with --clock=sim: the time at which it begins (RFC 3339); default: this hour")
 	flags.Int64Var(&f.chaosSeed, "chaos", -1, "treat workers badly, by this seed: deliver twice, lose answers, cancel late; a report follows at the end")
 	f.register(flags, "loopback ")
+	cmd.AddCommand(newAdvance(c))
 	return cmd
 }
 
@@ -51,6 +58,48 @@ func defaultData() string {
 	return filepath.Join(home, ".local", "share", "carillon")
 }
 
+// simulate sets up a simulated clock, if that is asked for.
+func (f *devFlags) simulate() error {
+	switch {
+	case f.clock != "real" && f.clock != "sim":
+		return invalidInput("--clock must be real or sim, is %q", f.clock)
+	case f.clock == "real" && f.from != "":
+		return invalidInput("--from is for --clock=sim")
+	case f.clock == "real":
+		return nil
+	}
+	from := time.Now().UTC().Truncate(time.Hour)
+	if f.from != "" {
+		at, err := time.Parse(time.RFC3339, f.from)
+		if err != nil {
+			return invalidInput("--from %q is no time, such as 2027-01-01T00:00:00Z", f.from)
+		}
+		from = at
+	}
+	f.simulated = clock.NewSimulated(from)
+	return nil
+}
+
+// open opens the database; that of simulated time lasts as long as the process, and is
+// removed by clean.
+func (f *devFlags) open(ctx context.Context) (db *sqlite.DB, path string, clean func() error, err error) {
+	dir, clean, opts := f.data, func() error { return nil }, []sqlite.Option(nil)
+	if f.simulated != nil {
+		if dir, err = os.MkdirTemp("", "carillon-sim"); err != nil {
+			return nil, "", nil, err
+		}
+		clean, opts = func() error { return os.RemoveAll(dir) }, []sqlite.Option{sqlite.Volatile(), sqlite.Clock(f.simulated.Wall)}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, "", nil, fmt.Errorf("--data: %w", err)
+	}
+	path = filepath.Join(dir, "carillon.db")
+	if db, err = sqlite.Open(ctx, path, opts...); err != nil {
+		return nil, "", nil, errors.Join(err, clean())
+	}
+	return db, path, clean, nil
+}
+
 // run serves a node of one process until ctx ends.
 func (f *devFlags) run(ctx context.Context, out, logs io.Writer) (err error) {
 	log, err := f.logger(logs)
@@ -60,18 +109,18 @@ func (f *devFlags) run(ctx context.Context, out, logs io.Writer) (err error) {
 	if err := f.check(); err != nil {
 		return err
 	}
+	if err := f.simulate(); err != nil {
+		return err
+	}
 	l, err := f.listen(false)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(f.data, 0o700); err != nil {
-		return errors.Join(fmt.Errorf("--data: %w", err), l.Close())
-	}
-	path := filepath.Join(f.data, "carillon.db")
-	db, err := sqlite.Open(ctx, path)
+	db, path, clean, err := f.open(ctx)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	defer func() { err = errors.Join(err, clean()) }()
 	if f.chaosSeed >= 0 {
 		f.chaos = chaos.New(chaos.Default(uint64(f.chaosSeed)))
 		defer func() { err = errors.Join(err, f.chaos.WriteReport(out)) }()

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/controlplane/chaos"
 	"github.com/carillon-scheduler/carillon/coordinator/solo"
 	"github.com/carillon-scheduler/carillon/engine"
+	"github.com/carillon-scheduler/carillon/engine/clock"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -25,7 +26,8 @@ type nodeFlags struct {
 	retention, deadRetention, eventRetention time.Duration
 	profiles                                 bool
 	streamMaxAge                             time.Duration
-	chaos                                    *chaos.Chaos // nil: none
+	chaos                                    *chaos.Chaos     // nil: none
+	simulated                                *clock.Simulated // nil: time is real
 }
 
 func (f *nodeFlags) register(flags *pflag.FlagSet, reach string) {
@@ -113,10 +115,15 @@ func (f *nodeFlags) assemble(ctx context.Context, id string, shards int, db stor
 	cfg := engine.DefaultConfig(id, shards)
 	cfg.Log, cfg.Observer = log, metrics
 	cfg.Core.Retention, cfg.Core.DeadRetention, cfg.Core.EventRetention = f.retention, f.deadRetention, f.eventRetention
+	if f.simulated != nil {
+		cfg.Clock = f.simulated
+		// They are proofs of life for others, and cost a write each.
+		cfg.InboxEvery, cfg.Core.WatermarkEvery, cfg.Core.PassEvery = time.Minute, time.Minute, time.Hour
+	}
 	node := engine.New(cfg, db, solo.New(shards, rev))
 	served := controlplane.Config{
 		NodeID: cfg.ID, Shards: shards, Node: node, Core: cfg.Core, Store: db, Metrics: metrics, Log: log,
-		GRPC: l.grpc, HTTP: l.http, Profiles: f.profiles, StreamMaxAge: f.streamMaxAge,
+		GRPC: l.grpc, HTTP: l.http, Profiles: f.profiles, StreamMaxAge: f.streamMaxAge, Simulated: f.simulated,
 	}
 	if f.chaos != nil {
 		served.Stream, served.Unary = f.chaos.Stream, f.chaos.Unary

@@ -27,7 +27,7 @@ func (db *DB) InitShards(ctx context.Context, count int) (int, error) {
 		have = count
 		for id := range count {
 			if _, err := tx.exec(`INSERT INTO shards (shard, owner, epoch, owner_gen, owner_rev, watermark, open_from) VALUES (?, '', 0, 0, 0, ?, ?)`,
-				id, now(), now()); err != nil {
+				id, db.now(), db.now()); err != nil {
 				return err
 			}
 		}
@@ -105,7 +105,7 @@ func (t *writeTx) raiseEpoch(o store.Owned, owner string, gen, rev int64) (store
 		return o, err
 	}
 	_, err := t.exec(`INSERT INTO epochs (shard, epoch, owner, owner_gen, owner_rev, taken_at) VALUES (?, ?, ?, ?, ?, ?)`,
-		int64(o.Proof.Shard), int64(o.Proof.Epoch), owner, gen, rev, now())
+		int64(o.Proof.Shard), int64(o.Proof.Epoch), owner, gen, rev, t.db.now())
 	return o, err
 }
 
@@ -377,7 +377,7 @@ func (db *DB) SlotOf(ctx context.Context, p shard.Proof, key job.SlotKey) (s sto
 func (db *DB) Submit(ctx context.Context, jobs []job.Job) (existing []*job.Job, stored bool, err error) {
 	err = db.inTx(ctx, func(tx *writeTx) error {
 		existing, stored = make([]*job.Job, len(jobs)), true
-		at := job.Instant(now())
+		at := job.Instant(db.now())
 		for i := range jobs {
 			s := shardTx{writeTx: tx, id: int64(jobs[i].Shard)}
 			rival, err := s.submit(&jobs[i], at)

@@ -32,6 +32,8 @@ type DB struct {
 	read  *sql.DB
 	lock  *os.File
 	hot   map[string]*sql.Stmt // the statements of every batch, prepared on write
+	sync  int
+	clock func() time.Time
 }
 
 var _ store.Store = (*DB)(nil)
@@ -46,38 +48,45 @@ const (
 	readerCache = "cache_size(-8192)"
 )
 
-// synchronous is how SQLite syncs its file: at each commit, or not at all.
+// How SQLite syncs its file: at each commit, or not at all.
 const (
 	syncFull = 2
 	syncOff  = 0
 )
 
+// Option changes how a file is opened.
+type Option func(*DB)
+
+// Volatile is for tests and simulations: what was acknowledged survives the end of the process,
+// but not that of the machine, and the disk isn't waited for.
+func Volatile() Option { return func(db *DB) { db.sync = syncOff } }
+
+// Clock is what tells the database's time. Default: this machine's clock.
+func Clock(now func() time.Time) Option { return func(db *DB) { db.clock = now } }
+
 // Open opens or makes the file at path. It fails if another process has it open.
-func Open(ctx context.Context, path string) (*DB, error) { return openWith(ctx, path, syncFull) }
-
-// OpenVolatile is Open for tests and simulations: what was acknowledged survives the end of
-// the process, but not that of the machine, and the disk isn't waited for.
-func OpenVolatile(ctx context.Context, path string) (*DB, error) { return openWith(ctx, path, syncOff) }
-
-func openWith(ctx context.Context, path string, sync int) (*DB, error) {
+func Open(ctx context.Context, path string, opts ...Option) (*DB, error) {
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{lock: lock, hot: map[string]*sql.Stmt{}}
-	if err := db.open(ctx, path, sync); err != nil {
+	db := &DB{lock: lock, hot: map[string]*sql.Stmt{}, sync: syncFull, clock: time.Now}
+	for _, opt := range opts {
+		opt(db)
+	}
+	if err := db.open(ctx, path); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
 }
 
-func (db *DB) open(ctx context.Context, path string, sync int) (err error) {
-	common := []string{"journal_mode(WAL)", fmt.Sprintf("synchronous(%d)", sync), "busy_timeout(5000)", "foreign_keys(1)"}
+func (db *DB) open(ctx context.Context, path string) (err error) {
+	common := []string{"journal_mode(WAL)", fmt.Sprintf("synchronous(%d)", db.sync), "busy_timeout(5000)", "foreign_keys(1)"}
 	if db.write, err = sql.Open("sqlite", dsn(path, "immediate", append(common, writerCache)...)); err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	db.write.SetMaxOpenConns(1)
-	if err := checkPragmas(ctx, db.write, sync); err != nil {
+	if err := checkPragmas(ctx, db.write, db.sync); err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	if err := migrate(ctx, db.write); err != nil {
@@ -239,7 +248,7 @@ func refused(err error) bool {
 func fenced(ids ...shard.ID) error { return errAbort{&store.FencedError{Shards: ids}} }
 
 // now is the database's clock, which for an embedded database is the process's.
-func now() int64 { return time.Now().UnixMicro() }
+func (db *DB) now() int64 { return db.clock().UnixMicro() }
 
 // Now implements store.Clock: the database's time is this machine's.
-func (db *DB) Now(context.Context) (job.Instant, error) { return job.Instant(now()), nil }
+func (db *DB) Now(context.Context) (job.Instant, error) { return job.Instant(db.now()), nil }

@@ -111,7 +111,7 @@ const (
 func (s *Server) serve(path string, cfg *serverConfig) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	db, err := sqlite.OpenVolatile(ctx, path)
+	db, err := sqlite.Open(ctx, path, sqlite.Volatile())
 	s.must(err)
 	_, err = db.InitShards(ctx, simulatedShards)
 	s.must(err)

@@ -1,0 +1,90 @@
+package controlplane
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/carillon-scheduler/carillon/engine/clock"
+	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+)
+
+// clockService implements carillon.v1.ClockService, for a server on simulated time.
+type clockService struct {
+	carillonv1.UnsafeClockServiceServer
+	*Server
+	clock *clock.Simulated
+	turn  chan struct{} // has room for one: who advances
+}
+
+func newClockService(s *Server, c *clock.Simulated) clockService {
+	return clockService{Server: s, clock: c, turn: make(chan struct{}, 1)}
+}
+
+// maxAdvance bounds one call; the caller goes on from where it came to.
+const maxAdvance = 20 * time.Second
+
+// AdvanceClock implements ClockService.
+func (s clockService) AdvanceClock(ctx context.Context, req *carillonv1.AdvanceClockRequest) (*carillonv1.AdvanceClockResponse, error) {
+	if err := req.GetUntil().CheckValid(); err != nil {
+		return nil, invalid("until", reasonInvalidField, err.Error())
+	}
+	until := req.GetUntil().AsTime()
+	if limit := s.clock.Wall().AddDate(100, 0, 0); until.After(limit) {
+		return nil, invalid("until", reasonInvalidField, "must be within a hundred years")
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxAdvance)
+	defer cancel()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, s.toStatus(ctx, "advance the clock", ctx.Err())
+	}
+	running, err := s.node.Advance(ctx, s.clock, until)
+	if err != nil {
+		return nil, s.toStatus(ctx, "advance the clock", err)
+	}
+	return &carillonv1.AdvanceClockResponse{Time: timestamppb.New(s.clock.Wall()), Running: int32(running)}, nil
+}
+
+// GetClock implements ClockService.
+func (s clockService) GetClock(context.Context, *carillonv1.GetClockRequest) (*carillonv1.GetClockResponse, error) {
+	return &carillonv1.GetClockResponse{Time: timestamppb.New(s.clock.Wall())}, nil
+}
+
+// simulatedTimes is an interceptor that tells when handlers began by the simulated clock:
+// workers live in real time.
+func simulatedTimes(c *clock.Simulated) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		return handler(srv, simulatedStream{stream, c})
+	}
+}
+
+type simulatedStream struct {
+	grpc.ServerStream
+	clock *clock.Simulated
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s simulatedStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	req, ok := m.(*carillonv1.ConnectRequest)
+	if !ok {
+		return nil
+	}
+	now := timestamppb.New(s.clock.Wall())
+	for _, started := range req.GetStarted() {
+		started.StartTime = now
+	}
+	for _, r := range append(req.GetResults(), req.GetHello().GetResults()...) {
+		if r.GetStartTime() != nil {
+			r.StartTime = now
+		}
+	}
+	return nil
+}
