@@ -89,6 +89,7 @@ var law = map[string]struct {
 
 	// Handlers that need no code. What a result may be is for the server's own check to say, which is pure.
 	"workersdk/httprun": {ours: []string{"job", "workersdk"}, others: []string{"golang.org/x/net/http/httpguts"}},
+	"workersdk/execrun": {ours: []string{"job", "workersdk"}, others: []string{"golang.org/x/sys/unix"}},
 
 	// Programs: only they name adapters.
 	"cmd/carillon": {
