@@ -1,5 +1,5 @@
 // Command carillon is the one binary: the servers, the migrations of their database,
-// and the command line of the API.
+// a worker that needs no code, and the command line of the API.
 //
 // Exit codes: 0 success; 1 failure; 2 invalid input; 3 `why`: the slot is not
 // running and not done.
@@ -120,7 +120,7 @@ func newRoot() *cobra.Command {
 		return nil
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
-	root.AddCommand(newDev(c), newServer(), newMigrate(), newBench(), newBenchWorker(), newPlan(c), newJob(c), newSlot(c), newHandler(c), newWhy(c), newDeadLetter(c), newGap(c), newCalendar(c), newSchedule(c), newVersion())
+	root.AddCommand(newDev(c), newServer(), newWorker(c), newMigrate(), newBench(), newBenchWorker(), newPlan(c), newJob(c), newSlot(c), newHandler(c), newWhy(c), newDeadLetter(c), newGap(c), newCalendar(c), newSchedule(c), newVersion())
 	return root
 }
 

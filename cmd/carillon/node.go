@@ -62,9 +62,14 @@ func (f *nodeFlags) check() error {
 
 // logger returns the log that the flags ask for.
 func (f *nodeFlags) logger(w io.Writer) (*slog.Logger, error) {
+	return newLogger(f.logLevel, w)
+}
+
+// newLogger returns a log from a level on, as --log-level names it.
+func newLogger(level string, w io.Writer) (*slog.Logger, error) {
 	var l slog.Level
-	if err := l.UnmarshalText([]byte(f.logLevel)); err != nil {
-		return nil, invalidInput("--log-level must be debug, info, warn or error, is %q", f.logLevel)
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, invalidInput("--log-level must be debug, info, warn or error, is %q", level)
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
 }
