@@ -18,6 +18,8 @@
 // and with [Task.Fence], which only grows. Package once does that for the user's own SQL
 // database; package outbox creates jobs in the user's own transactions.
 //
+// Packages httprun and execrun have handlers that are ready: HTTP requests, and programs.
+//
 // The handler's context ends when it must stop, and [context.Cause] says why:
 //
 //	ErrTimeout    the attempt's timeout passed; it has a second to return
