@@ -50,6 +50,7 @@ func (n *Node) ahead(ctx context.Context) (next job.Instant, busy bool, running 
 		running int
 	}
 	done := make(chan answer, 1)
+	ctx = context.WithoutCancel(ctx) // an answer that was begun is waited for: it says what runs
 	err = n.post(ctx, func(l *loop) {
 		next, busy := l.ahead()
 		done <- answer{next, busy, l.attended()}
@@ -57,7 +58,7 @@ func (n *Node) ahead(ctx context.Context) (next job.Instant, busy bool, running 
 	if err != nil {
 		return 0, false, 0, err
 	}
-	a, err := await(context.WithoutCancel(ctx), n, done)
+	a, err := await(ctx, n, done)
 	return a.next, a.busy, a.running, err
 }
 

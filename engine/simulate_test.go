@@ -66,7 +66,7 @@ func TestAdvance(t *testing.T) {
 	}()
 	_, err = r.node.Advance(soon, c, c.Wall().Add(2*time.Hour))
 	r.must(err)
-	again, stopAgain := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	again, stopAgain := context.WithTimeout(t.Context(), time.Second)
 	defer stopAgain()
 	if running, err := r.node.Advance(again, c, c.Wall().Add(2*time.Hour)); err != nil || running != 1 {
 		t.Errorf("%d run, %v", running, err)
