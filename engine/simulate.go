@@ -13,9 +13,10 @@ const workPoll = time.Millisecond
 
 // Advance sets a simulated clock ahead until it is a time, from one instant at which something
 // is due to the next, each time once all is done that was due: also the attempts that workers
-// run. It returns how many of those it waits for when ctx ends before. One call at a time.
+// run. What is due at the last instant is done, too. If ctx ends before, it returns how many
+// attempts it waits for. One call at a time.
 func (n *Node) Advance(ctx context.Context, c *clock.Simulated, until time.Time) (running int, err error) {
-	for c.Wall().Before(until) {
+	for {
 		next, busy, running, err := n.ahead(ctx)
 		switch {
 		case err != nil:
@@ -27,7 +28,7 @@ func (n *Node) Advance(ctx context.Context, c *clock.Simulated, until time.Time)
 			case <-ctx.Done():
 				return running, nil
 			}
-		case ctx.Err() != nil:
+		case ctx.Err() != nil || !c.Wall().Before(until):
 			return running, nil
 		}
 		to := next.Time()
@@ -39,7 +40,6 @@ func (n *Node) Advance(ctx context.Context, c *clock.Simulated, until time.Time)
 		}
 		c.Set(to)
 	}
-	return 0, nil
 }
 
 // ahead says when something will be due next, and whether something is under way.

@@ -43,13 +43,13 @@ func (c *client) advance(ctx context.Context, cmd *cobra.Command, clock carillon
 	if err != nil {
 		return err
 	}
-	for now.Before(until) {
+	for running := int32(0); running > 0 || now.Before(until); {
 		resp, err := clock.AdvanceClock(ctx, &carillonv1.AdvanceClockRequest{Until: timestamppb.New(until)})
 		if err != nil {
 			return err
 		}
-		if now = resp.GetTime().AsTime(); now.Before(until) && resp.GetRunning() > 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "it is %s; time waits for %d attempts that run\n", now.Format(time.RFC3339), resp.GetRunning())
+		if now, running = resp.GetTime().AsTime(), resp.GetRunning(); running > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "it is %s; time waits for %d attempts that run\n", now.Format(time.RFC3339), running)
 		}
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), now.Format(time.RFC3339))

@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -148,6 +147,7 @@ type dev struct {
 	args             []string // of the command
 	env              []string
 	data, grpc, http string
+	out              *logBuffer // what it prints
 	jobs             carillonv1.JobServiceClient
 	slots            carillonv1.SlotServiceClient
 	handlers         carillonv1.HandlerServiceClient
@@ -190,14 +190,10 @@ func (d *dev) start(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command(binary, append(slices.Clone(d.args), "--grpc", d.grpc, "--http", d.http)...)
 	cmd.Env = append(os.Environ(), d.env...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.out = &logBuffer{}
+	cmd.Stdout = d.out
 	d.process = launch(t, cmd)
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("it did not come up: %v\n%s", err, d.logs)
-	}
+	eventually(t, 20*time.Second, "it is up", func() bool { return strings.Contains(d.out.String(), "\n") })
 }
 
 func (d *dev) startWorker(id string, env ...string) *process {
