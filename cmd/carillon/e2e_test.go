@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
@@ -69,6 +70,10 @@ func runWorker(address string) int {
 	}
 	worker.Handle(w, "echo", func(context.Context, *worker.Task[json.RawMessage]) error { return nil })
 	worker.Handle(w, "noted", noteEffects)
+	worker.Handle(w, "poison", func(context.Context, *worker.Task[json.RawMessage]) error {
+		os.Exit(3)
+		return nil
+	})
 	worker.Handle(w, "slow", func(ctx context.Context, task *worker.Task[struct{ Seconds float64 }]) error {
 		select {
 		case <-time.After(time.Duration(task.Args.Seconds * float64(time.Second))):
@@ -111,11 +116,14 @@ type process struct {
 	logs *logBuffer
 	once sync.Once
 	err  error
+
+	watch sync.Once
+	ended chan struct{} // closed at its end, if that is watched
 }
 
 func launch(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{t: t, cmd: cmd, logs: &logBuffer{}}
+	p := &process{t: t, cmd: cmd, logs: &logBuffer{}, ended: make(chan struct{})}
 	cmd.Stderr = p.logs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -127,6 +135,22 @@ func launch(t *testing.T, cmd *exec.Cmd) *process {
 		}
 	})
 	return p
+}
+
+// gone reports whether the process has ended by itself.
+func (p *process) gone() bool {
+	p.watch.Do(func() {
+		go func() {
+			p.once.Do(func() { p.err = p.cmd.Wait() })
+			close(p.ended)
+		}()
+	})
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // kill sends a signal; after SIGKILL and SIGTERM it waits for the end.
@@ -404,6 +428,38 @@ func TestAKilledWorkerIsReclaimed(t *testing.T) {
 
 // A worker that is frozen beyond its lease comes back: its result is refused and
 // recorded, and there is one success.
+// A job whose handler takes its process down uses up its budget by that, and goes to the dead
+// letters: it can't take workers down for ever, and others' work goes on.
+func TestAPoisonousJob(t *testing.T) {
+	t.Parallel()
+	d := startDev(t)
+	w := d.startWorker("w")
+	eventually(t, 10*time.Second, "the worker is there", func() bool {
+		_, err := d.handlers.GetHandler(t.Context(), &carillonv1.GetHandlerRequest{Name: "handlers/poison"})
+		return err == nil
+	})
+	resp, err := d.jobs.CreateJob(t.Context(), &carillonv1.CreateJobRequest{Parent: "namespaces/default", JobId: "poison", Job: &carillonv1.Job{
+		Handler: "poison", Schedule: immediate(), RetryPolicy: &carillonv1.RetryPolicy{MaxAttempts: proto.Int32(3), InitialBackoff: durationpb.New(time.Second)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deaths := 0
+	var slot *carillonv1.Slot
+	eventually(t, 60*time.Second, "the slot is dead", func() bool {
+		if w.gone() {
+			deaths++
+			w = d.startWorker("w") // as a supervisor would
+		}
+		slots := d.all(resp.GetJob().GetName())
+		slot = slots[0]
+		return slot.GetState() == carillonv1.SlotState_SLOT_STATE_DEAD
+	})
+	if deaths != 3 || slot.GetAttempt() != 3 || slot.GetFailures() != 3 || slot.GetOutcome() != carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_LEASE_LOST {
+		t.Errorf("after %d deaths the slot is %v", deaths, slot)
+	}
+	d.becomes(10*time.Second, d.create("other", "echo", `{}`, immediate()), carillonv1.SlotState_SLOT_STATE_SUCCEEDED)
+}
+
 func TestAFrozenWorkersLateResultIsRefused(t *testing.T) {
 	t.Parallel()
 	d := startDev(t)

@@ -254,6 +254,24 @@ func TestASlowNetwork(t *testing.T) {
 	})
 }
 
+// An idle worker keeps its connection, which nobody takes for a flood of pings, but for the
+// hourly handover; nothing is done between the old stream and the new one.
+func TestAnIdleConnection(t *testing.T) {
+	simulate(t, time.Second, func(t *testing.T, b *bench) {
+		const hours = 3
+		b.Advance(hours * time.Hour)
+		b.link.mu.Lock()
+		n := len(b.link.conns)
+		b.link.mu.Unlock()
+		if n < hours || n > hours+1+hours/10 {
+			t.Errorf("%d connections in %d hours", n, hours)
+		}
+		b.fire(8)
+		b.Advance(5 * time.Second)
+		b.check(t, 8, once)
+	})
+}
+
 // mangler delivers messages late, twice, and in another order, but for the first of each
 // direction (F28).
 type mangler struct{ seed uint64 }
