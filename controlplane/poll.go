@@ -38,6 +38,14 @@ func (s workerService) Poll(ctx context.Context, req *carillonv1.PollRequest) (*
 		return nil, err
 	}
 	key, stream := core.WorkerKey{ID: h.GetWorkerId(), Incarnation: h.GetIncarnation()}, newPollStream()
+	// Also if the caller has gone, or gave up while the node answered: what was claimed for it
+	// must not wait for a lease's end.
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxPollWait+endPollWait)
+	defer cancel()
+	defer func() {
+		stream.giveUp()
+		_ = s.node.EndPoll(ending, key, stream, stream.holds) // it has ended, but for a failure on the way
+	}()
 	verdicts, err := s.node.Poll(ctx, engine.Hello{
 		Worker: key, Handlers: names, Capacity: int(h.GetCapacity()), Credit: int(h.GetCredit()), Held: s.tokens(h.GetHeld()),
 	}, stream)
@@ -45,20 +53,21 @@ func (s workerService) Poll(ctx context.Context, req *carillonv1.PollRequest) (*
 		return nil, s.toStatus(ctx, "poll", err)
 	}
 	stream.await(ctx, wait)
-	// Also if the caller has gone: what was claimed for it must not wait for a lease's end.
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPollWait)
-	defer cancel()
-	if err := s.node.EndPoll(ending, key, stream, ctx.Err() == nil); err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, s.toStatus(ctx, "poll", err)
 	}
-	resp := &carillonv1.PollResponse{
+	end, cancelEnd := context.WithTimeout(ending, endPollWait)
+	defer cancelEnd()
+	switch err := s.node.EndPoll(end, key, stream, stream.holds); {
+	case errors.Is(err, engine.ErrReplaced):
+		return nil, stream.replaced(err)
+	case err != nil:
+		return nil, s.toStatus(ctx, "poll", err)
+	}
+	return &carillonv1.PollResponse{
 		Node: s.nodeID, Lease: durationpb.New(s.core.Lease), HeartbeatInterval: durationpb.New(s.core.HeartbeatEvery),
-		Attestations: attestations(h.GetHeld(), verdicts),
-	}
-	if resp.Assignments, err = stream.taken(); err != nil {
-		return nil, fail(codes.Aborted, reasonStreamReplaced, err.Error())
-	}
-	return resp, nil
+		Attestations: attestations(h.GetHeld(), verdicts), Assignments: stream.taken(),
+	}, nil
 }
 
 // pollHello makes a hello of a Poll, so that both are held to the same rules.
@@ -84,38 +93,59 @@ func pollHello(req *carillonv1.PollRequest) (h *carillonv1.Hello, wait time.Dura
 	return h, wait, v.err()
 }
 
-// pollStream gathers what comes for one Poll.
+// pollStream gathers what comes for one Poll, up to the size of a message.
 type pollStream struct {
 	arrived chan struct{} // has room for one
 	closed  chan struct{}
 
-	mu       sync.Mutex
-	messages []core.Assign // guarded by mu
-	reason   error         // guarded by mu; set before closed is
+	mu          sync.Mutex // guards what follows
+	assignments []*carillonv1.Assignment
+	tokens      map[core.Token]bool
+	bytes       int
+	gone        bool // nobody waits for the answer
+	reason      error
 }
 
 var _ engine.Stream = (*pollStream)(nil)
 
 func newPollStream() *pollStream {
-	return &pollStream{arrived: make(chan struct{}, 1), closed: make(chan struct{})}
+	return &pollStream{arrived: make(chan struct{}, 1), closed: make(chan struct{}), tokens: map[core.Token]bool{}}
 }
 
-// Deliver implements engine.Stream. What isn't an assignment is told by the next Extend.
+// Deliver implements engine.Stream. What isn't an assignment is told by the next Extend; an
+// assignment that doesn't fit any more is given back when the Poll ends.
 func (p *pollStream) Deliver(messages []core.Message) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	resp := &carillonv1.ConnectResponse{}
 	for _, m := range messages {
-		if a, ok := m.(core.Assign); ok {
-			p.messages = append(p.messages, a)
+		if a, ok := m.(core.Assign); ok && p.bytes < maxResponseBytes {
+			p.bytes += addMessage(resp, m)
+			p.tokens[a.Token] = true
 		}
 	}
-	if len(p.messages) > 0 {
+	p.assignments = append(p.assignments, resp.GetAssignments()...)
+	if len(p.assignments) > 0 {
 		select {
 		case p.arrived <- struct{}{}:
 		default:
 		}
 	}
 	return true
+}
+
+// holds reports whether an attempt is in the answer.
+func (p *pollStream) holds(t core.Token) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tokens[t] && !p.gone
+}
+
+// giveUp says that there is no answer, if none has been given yet.
+func (p *pollStream) giveUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone = true
 }
 
 // Heard implements engine.Stream: a call that waits says nothing.
@@ -146,18 +176,24 @@ func (p *pollStream) await(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// taken returns what came; or why nothing did, if that was another's doing.
-func (p *pollStream) taken() ([]*carillonv1.Assignment, error) {
+// taken returns what came.
+func (p *pollStream) taken() []*carillonv1.Assignment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.messages) == 0 {
-		return nil, p.reason
+	return p.assignments
+}
+
+// replaced is the answer to a call that another one overtook, or that the node's stop ended.
+func (p *pollStream) replaced(err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reason != nil {
+		err = p.reason
 	}
-	out := make([]*carillonv1.Assignment, len(p.messages))
-	for i, m := range p.messages {
-		out[i] = assignment(m)
+	if errors.Is(err, engine.ErrStopping) {
+		return fail(codes.Unavailable, reasonStreamReplaced, err.Error())
 	}
-	return out, nil
+	return fail(codes.Aborted, reasonStreamReplaced, err.Error())
 }
 
 // Extend implements WorkerService.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
@@ -232,4 +233,33 @@ func (s *server) pollError(change func(*carillonv1.PollRequest)) error {
 	change(req)
 	_, err := s.workers.Poll(s.t.Context(), req)
 	return err
+}
+
+// An answer is no larger than a message may be: what doesn't fit is handed back, and comes
+// with a later one.
+func TestPollsAreBoundedInBytes(t *testing.T) {
+	s := newServer(t)
+	const jobs = 16
+	for i := range jobs {
+		req := job(fmt.Sprint("j-", i), "h", scheduleNow())
+		req.Job.Params = &carillonv1.Json{Text: `"` + strings.Repeat("x", 200<<10) + `"`}
+		s.create(req)
+	}
+	left := jobs
+	for calls := 0; left > 0 && calls < 60; calls++ {
+		resp := s.poll("w")
+		if size := proto.Size(resp); size > 1<<20+300<<10 {
+			t.Fatalf("an answer has %d bytes", size)
+		}
+		for _, a := range resp.GetAssignments() {
+			if a.GetFailures() != 0 {
+				t.Errorf("%s has failed", a.GetSlot())
+			}
+			s.finish("w", "1", succeeded(a))
+			left--
+		}
+	}
+	if left != 0 {
+		t.Errorf("%d jobs are left", left)
+	}
 }

@@ -42,6 +42,7 @@ const (
 	maxHeld       = 200_000
 	// maxResponseBytes bounds one message to a worker.
 	maxResponseBytes = 1 << 20
+	maxAttestations  = 10_000 // in one message: less than a megabyte, too
 	disconnectWait   = 5 * time.Second
 	// reconnectGrace is how long a worker may take to leave a stream that is too old.
 	reconnectGrace = 30 * time.Second
@@ -160,7 +161,9 @@ func (s workerService) join(ctx context.Context, w *workerStream, first *carillo
 	if err != nil {
 		return s.toStatus(ctx, "connect worker", err)
 	}
-	w.push(delivery{attestations: attestations(h.GetHeld(), verdicts)})
+	for some := range slices.Chunk(attestations(h.GetHeld(), verdicts), maxAttestations) {
+		w.push(delivery{attestations: some})
+	}
 	s.log.InfoContext(ctx, "worker connected", "worker", w.key.ID, "incarnation", w.key.Incarnation, "handlers", names, "held", len(held), "sdk", h.GetSdk())
 	return nil
 }
@@ -187,6 +190,11 @@ func (s workerService) receive(ctx context.Context, stream carillonv1.WorkerServ
 		}
 		if err := s.take(ctx, req, w); err != nil {
 			return err
+		}
+		select {
+		case <-w.closed: // the node may have judged already: nothing is acknowledged any more
+			return w.status()
+		default:
 		}
 		if hb := req.GetHeartbeat(); hb != nil {
 			w.push(delivery{heartbeat: hb.GetSequence()})
@@ -557,7 +565,7 @@ func addMessage(resp *carillonv1.ConnectResponse, m core.Message) int {
 }
 
 func progressAck(m core.Noted) *carillonv1.ProgressAck {
-	return &carillonv1.ProgressAck{Token: tokenMessage(m.Token), Sequence: m.Sequence}
+	return &carillonv1.ProgressAck{Token: tokenMessage(m.Token), Sequence: m.Sequence, Epoch: int64(m.By)}
 }
 
 func resultAck(m core.Ack) *carillonv1.ResultAck {

@@ -294,7 +294,7 @@ func (l *loop) flush() {
 	for sess, messages := range l.outgo {
 		delete(l.outgo, sess)
 		if !sess.stream.Deliver(messages) {
-			l.cfg.Log.Warn("a worker reads too slowly; its stream is closed", "worker", sess.key.ID)
+			l.cfg.Log.Warn("a worker's stream takes nothing any more: it has ended, or is read too slowly", "worker", sess.key.ID)
 			l.disconnect(sess)
 			l.undeliverable(messages)
 		}

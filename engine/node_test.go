@@ -168,6 +168,7 @@ type stream struct {
 	key     core.WorkerKey
 	outcome job.Outcome // none: it holds what it gets
 	slow    atomic.Bool // it doesn't read
+	heard   atomic.Bool // a heartbeat came that took no turn
 
 	mu       sync.Mutex
 	assigned []core.Assign
@@ -212,7 +213,7 @@ func (w *stream) Deliver(messages []core.Message) bool {
 	return true
 }
 
-func (w *stream) Heard() bool { return false }
+func (w *stream) Heard() bool { return w.heard.Swap(false) }
 
 func (w *stream) Drain() {}
 func (w *stream) Close(error) {

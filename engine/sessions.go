@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
@@ -86,13 +88,7 @@ func (n *Node) Connect(ctx context.Context, h Hello, stream Stream) ([]Attestati
 }
 
 func (l *loop) connect(h Hello, stream Stream) []Attestation {
-	if old := l.streams[h.Worker.ID]; old != nil {
-		old.stream.Close(fmt.Errorf("worker %s connected again", h.Worker.ID))
-		delete(l.outgo, old)
-	}
-	if old := l.workers.Get(h.Worker.ID); old != nil && old.Key != h.Worker {
-		l.lost(old.Key, nil)
-	}
+	l.replace(h.Worker)
 	holds := make(map[job.SlotKey]int32, len(h.Held)+len(h.Report.Events))
 	for _, t := range h.Held {
 		holds[t.Key] = t.Attempt
@@ -101,9 +97,8 @@ func (l *loop) connect(h Hello, stream Stream) []Attestation {
 		holds[e.Token.Key] = e.Token.Attempt
 	}
 	sess := &session{key: h.Worker, stream: stream}
-	delete(l.unary, h.Worker)
 	if h.polls {
-		sess.poll = &poll{}
+		sess.poll = &poll{until: l.now.Add(maxPoll)}
 	}
 	l.streams[h.Worker.ID] = sess
 	// A result may save work that the credit would begin again: results come first.
@@ -124,6 +119,28 @@ func (l *loop) connect(h Hello, stream Stream) []Attestation {
 		l.extend(h.Worker, h.Held)
 	}
 	return verdicts
+}
+
+// replace ends the stream or call that a worker had, and what an older incarnation of it held.
+func (l *loop) replace(worker core.WorkerKey) {
+	delete(l.unary, worker)
+	older := map[core.WorkerKey]bool{}
+	for key := range l.unary {
+		if key.ID == worker.ID {
+			older[key] = true
+		}
+	}
+	if old := l.workers.Get(worker.ID); old != nil && old.Key != worker {
+		older[old.Key] = true
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(older), compareWorkers) {
+		delete(l.unary, key)
+		l.lost(key, nil)
+	}
+	if old := l.streams[worker.ID]; old != nil {
+		old.stream.Close(fmt.Errorf("worker %s connected again", worker.ID))
+		delete(l.outgo, old)
+	}
 }
 
 func (l *loop) unsent(worker core.WorkerKey) int {
@@ -158,7 +175,6 @@ func (l *loop) attest(worker core.WorkerKey, t core.Token) Attestation {
 
 // lost tells all shards that a worker holds nothing any more but what is listed.
 func (l *loop) lost(worker core.WorkerKey, holds map[job.SlotKey]int32) {
-	delete(l.unary, worker)
 	for _, id := range l.order {
 		if l.shards[id] == nil {
 			continue // dropped in this very pass
@@ -224,6 +240,9 @@ func (l *loop) report(key core.WorkerKey, stream Stream, r Report) error {
 func (l *loop) answerHeld(sess *session, t core.Token) {
 	switch a := l.attest(sess.key, t); a.Verdict {
 	case VerdictContinue:
+		if sess.poll != nil {
+			l.unaryOf(sess.key).leases[t] = l.now.Add(l.cfg.Core.Lease)
+		}
 		l.send(sess.key, core.Continue{Worker: sess.key, Token: t, By: a.By})
 	case VerdictCancel:
 		l.send(sess.key, core.Stop{Worker: sess.key, Token: t, Reason: core.StopLeaseLost, By: a.By})
@@ -270,6 +289,9 @@ func (l *loop) disconnect(sess *session) {
 	if l.streams[sess.key.ID] == sess {
 		delete(l.streams, sess.key.ID)
 		if worker := l.workers.Get(sess.key.ID); worker != nil {
+			if sess.stream.Heard() { // it may have been answered
+				worker.LeaseUntil = l.now.Add(l.cfg.Core.Lease)
+			}
 			l.workers.Silence(worker)
 		}
 	}
@@ -292,20 +314,32 @@ func (l *loop) expireLeases() {
 			continue
 		}
 		if sess := l.streams[id]; sess != nil && sess.poll != nil {
-			w.LeaseUntil = l.now.Add(l.cfg.Core.Lease) // it waits for an answer
+			l.keepPoll(sess, w)
 			continue
 		}
-		if l.unary[w.Key] != nil {
-			l.workers.Remove(id) // its attempts have leases of their own
-			continue
-		}
-		l.cfg.Log.Warn("a worker's lease ended", "worker", id, "incarnation", w.Key.Incarnation)
-		l.cfg.Observer.LeaseExpired()
 		if sess := l.streams[id]; sess != nil {
-			l.disconnect(sess)
+			if l.disconnect(sess); w.LeaseUntil > l.now {
+				continue // it was heard at the last moment
+			}
 		}
-		l.workers.Remove(id)
-		l.lost(w.Key, nil)
+		l.expire(w)
 	}
 	l.expireUnary()
+}
+
+// expire takes from a worker what it holds, but for attempts that have leases of their own.
+func (l *loop) expire(w *core.Worker) {
+	l.workers.Remove(w.Key.ID)
+	u := l.unary[w.Key]
+	if u == nil {
+		l.cfg.Log.Warn("a worker's lease ended", "worker", w.Key.ID, "incarnation", w.Key.Incarnation)
+		l.cfg.Observer.LeaseExpired()
+		l.lost(w.Key, nil)
+		return
+	}
+	holds := make(map[job.SlotKey]int32, len(u.leases))
+	for t := range u.leases {
+		holds[t.Key] = t.Attempt
+	}
+	l.lost(w.Key, holds)
 }

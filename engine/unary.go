@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
@@ -22,15 +23,23 @@ var ErrHasStream = errors.New("the worker has a stream")
 // unary is a worker that asks by single calls.
 type unary struct {
 	leases map[core.Token]job.Instant
+	polled bool         // it came by a Poll; else by a stream, whose lease isn't renewed by calls
 	noted  []core.Noted // since its last call
 }
 
+// ErrReplaced says that a newer call or stream of the worker took the place of a Poll.
+var ErrReplaced = errors.New("another call or stream of the worker took the place of this one")
+
 // poll is a worker's call for attempts, while it waits.
 type poll struct {
-	handed []core.Token
-	ending chan<- struct{} // closed once nothing more comes; nil before the end
-	failed bool            // its caller is gone: what was handed out never arrived
+	handed  []core.Token
+	until   job.Instant // when it is over at the latest, whoever forgot to end it
+	ending  chan<- error
+	arrived func(core.Token) bool // whether an attempt reaches its caller; set with ending
 }
+
+// maxPoll is longer than a Poll lasts.
+const maxPoll = time.Minute
 
 // Poll takes a worker that asks for attempts, as Connect takes a stream; they are delivered
 // to the stream until EndPoll.
@@ -40,53 +49,71 @@ func (n *Node) Poll(ctx context.Context, h Hello, stream Stream) ([]Attestation,
 }
 
 // EndPoll ends a Poll, and returns once nothing more will be delivered. The leases of what
-// was delivered begin then, unless the caller is gone, so that it never arrived.
-func (n *Node) EndPoll(ctx context.Context, key core.WorkerKey, stream Stream, arrived bool) error {
-	done := make(chan struct{})
+// reaches the caller begin then; the rest is taken back. Arrived is asked in the node's loop. It
+// returns ErrReplaced if what was delivered belongs to a newer call, or if the Poll has ended.
+func (n *Node) EndPoll(ctx context.Context, key core.WorkerKey, stream Stream, arrived func(core.Token) bool) error {
+	done := make(chan error, 1)
 	err := n.post(ctx, func(l *loop) {
 		sess := l.streams[key.ID]
-		if sess == nil || sess.stream != stream || sess.poll == nil {
-			close(done) // a newer one took its place
+		if sess == nil || sess.stream != stream || sess.poll == nil || sess.poll.ending != nil {
+			done <- ErrReplaced
 			return
 		}
 		if worker := l.workers.Get(key.ID); worker != nil {
 			l.workers.Silence(worker)
 		}
-		sess.poll.ending, sess.poll.failed = done, !arrived
+		sess.poll.ending, sess.poll.arrived = done, arrived
 		l.ending = append(l.ending, sess)
 	})
 	if err != nil {
 		return err
 	}
-	_, err = await(ctx, n, done)
-	return err
+	ended, err := await(ctx, n, done)
+	return cmp.Or(err, ended)
 }
 
 // endPolls ends those for which nothing is under way any more.
 func (l *loop) endPolls() {
 	l.ending = slices.DeleteFunc(l.ending, func(sess *session) bool {
-		current := l.streams[sess.key.ID] == sess
-		if current && (l.unsent(sess.key) > 0 || len(l.outgo[sess]) > 0) {
+		if l.streams[sess.key.ID] != sess {
+			sess.poll.ending <- ErrReplaced // has room for it
+			return true
+		}
+		if l.unsent(sess.key) > 0 || len(l.outgo[sess]) > 0 {
 			return false
 		}
-		if current {
-			l.endPoll(sess)
-		}
-		close(sess.poll.ending)
+		l.endPoll(sess)
+		sess.poll.ending <- nil
 		return true
 	})
 }
 
 func (l *loop) endPoll(sess *session) {
 	delete(l.streams, sess.key.ID)
+	if worker := l.workers.Get(sess.key.ID); worker != nil {
+		l.workers.Silence(worker)
+		worker.LeaseUntil = l.now.Add(l.cfg.Core.Lease + l.cfg.Core.LeaseMargin)
+	}
 	u := l.unaryOf(sess.key)
+	u.polled = true
 	for _, t := range sess.poll.handed {
-		if !sess.poll.failed {
+		if sess.poll.arrived != nil && sess.poll.arrived(t) {
 			u.leases[t] = l.now.Add(l.cfg.Core.Lease + l.cfg.Core.LeaseMargin) // it has still to arrive
 		} else if s := l.shards[t.Shard]; s != nil {
 			l.step(s, core.Undeliverable{Worker: sess.key, Token: t})
 		}
 	}
+}
+
+// keepPoll renews the lease of a worker that waits for an answer, or ends a wait that nobody
+// has ended.
+func (l *loop) keepPoll(sess *session, w *core.Worker) {
+	if l.now < sess.poll.until || sess.poll.ending != nil {
+		w.LeaseUntil = l.now.Add(l.cfg.Core.Lease)
+		return
+	}
+	sess.stream.Close(ErrReplaced)
+	l.endPoll(sess)
 }
 
 func (l *loop) unaryOf(key core.WorkerKey) *unary {
@@ -141,7 +168,7 @@ func (l *loop) noted(m core.Noted) {
 }
 
 func (l *loop) extend(key core.WorkerKey, held []core.Token) []Attestation {
-	if worker := l.workers.Get(key.ID); worker != nil && worker.Key == key {
+	if worker, u := l.workers.Get(key.ID), l.unary[key]; worker != nil && worker.Key == key && u != nil && u.polled {
 		worker.LeaseUntil = l.now.Add(l.cfg.Core.Lease)
 	}
 	verdicts := make([]Attestation, len(held))
@@ -174,6 +201,7 @@ func (n *Node) Finish(ctx context.Context, key core.WorkerKey, results []ShardEv
 	}
 	waits, err := await(ctx, n, left)
 	if err != nil {
+		n.forgetResults(ctx, key, results, acks)
 		return nil, err
 	}
 	got := make(map[core.Token]*core.Ack, waits)
@@ -189,7 +217,7 @@ func (n *Node) Finish(ctx context.Context, key core.WorkerKey, results []ShardEv
 		out[i] = got[r.Token]
 	}
 	if len(got) < waits {
-		n.forgetResults(ctx, key, results)
+		n.forgetResults(ctx, key, results, acks)
 	}
 	return out, nil
 }
@@ -201,11 +229,13 @@ type awaited struct {
 }
 
 // forgetResults takes a call that gave up out of those that wait.
-func (n *Node) forgetResults(ctx context.Context, key core.WorkerKey, results []ShardEvent) {
+func (n *Node) forgetResults(ctx context.Context, key core.WorkerKey, results []ShardEvent, acks chan core.Ack) {
 	// An error means that the loop has ended, and the call with it.
 	_ = n.post(context.WithoutCancel(ctx), func(l *loop) {
 		for _, r := range results {
-			delete(l.awaited, awaited{key, r.Token})
+			if k := (awaited{key, r.Token}); l.awaited[k] == acks { // else a newer call waits
+				delete(l.awaited, k)
+			}
 		}
 	})
 }

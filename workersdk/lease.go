@@ -78,7 +78,6 @@ func (l *loop) checkLeases(now time.Time) {
 func (l *loop) freezeLeases() {
 	for _, a := range l.attempts {
 		a.leaseFrom = l.leaseOf(a)
-		a.unsure = false
 	}
 }
 

@@ -92,11 +92,11 @@ func (l *loop) message(s *session, now time.Time) *carillonv1.ConnectRequest {
 		m.Heartbeat = &carillonv1.Heartbeat{Sequence: s.lastBeat}
 	}
 	b := newBudget()
-	m.Started = l.takeStarted(b)
 	m.Progress = l.takeProgress(b)
 	m.Results = l.results.take(b, now)
-	m.Held = l.takeAsking(b)
-	if l.next == nil { // else its hello has offered it
+	if l.next == nil { // else it is for the next stream, or its hello has said it
+		m.Started = l.takeStarted(b)
+		m.Held = l.takeAsking(b)
 		credit := l.creditDue(s)
 		s.granted += credit
 		m.Credit = int32(credit)

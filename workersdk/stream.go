@@ -264,7 +264,7 @@ func (l *loop) received(s *session, m *carillonv1.ConnectResponse) {
 		l.resultAcked(a)
 	}
 	for _, a := range m.GetProgressAcks() {
-		if at := l.attempts[keyOf(a.GetToken())]; at != nil {
+		if at := l.attempts[keyOf(a.GetToken())]; at != nil && l.current(a.GetToken().GetShard(), a.GetEpoch()) {
 			at.notes.acknowledged(a.GetSequence())
 		}
 	}
@@ -294,6 +294,9 @@ func (l *loop) welcomed(s *session, w *carillonv1.Welcome) {
 	l.storesNotes.Store(slices.Contains(w.GetCapabilities(), "checkpoints"))
 	l.setLease(w.GetLease().AsDuration(), w.GetHeartbeatInterval().AsDuration())
 	l.leaseFrom = s.helloAt
+	for _, a := range l.attempts {
+		a.unsure = false // the attestations follow
+	}
 	s.welcomedAt, s.ackedAt, s.beatAt = now, now, now
 	l.log.Info("connected", "node", w.GetNode(), "lease", l.lease, "held", len(l.attempts)-l.reported, "unacknowledged", len(l.results.waiting))
 }

@@ -110,8 +110,8 @@ func (c *Chaos) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	if info.FullMethod != carillonv1.WorkerService_Connect_FullMethodName {
 		return handler(srv, stream)
 	}
-	s := &badStream{ServerStream: stream, chaos: c}
-	defer s.late.Wait()
+	s := &badStream{ServerStream: stream, chaos: c, over: make(chan struct{})}
+	defer s.end()
 	return handler(srv, s)
 }
 
@@ -121,8 +121,11 @@ func (c *Chaos) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 		c.results(m.GetResults())
 	}
 	resp, err := handler(ctx, req)
-	if m, ok := resp.(*carillonv1.PollResponse); ok {
+	switch m := resp.(type) {
+	case *carillonv1.PollResponse:
 		c.assigned(m.GetAssignments())
+	case *carillonv1.FinishResponse:
+		c.answered(m.GetAcks())
 	}
 	return resp, err
 }
@@ -133,6 +136,19 @@ type badStream struct {
 	chaos *Chaos
 	send  sync.Mutex
 	late  sync.WaitGroup
+	over  chan struct{}
+
+	mu    sync.Mutex
+	ended bool // guarded by mu: nothing is sent later any more
+}
+
+// end drops what was to be sent later. A sender may still be at work.
+func (s *badStream) end() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	close(s.over)
+	s.late.Wait()
 }
 
 // RecvMsg implements grpc.ServerStream.
@@ -162,13 +178,15 @@ func (s *badStream) SendMsg(m any) error {
 // delay sends a cancel later, if that is to be.
 func (s *badStream) delay(m *carillonv1.Cancellation) bool {
 	late, delayed := s.chaos.lateness(m)
-	if !delayed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !delayed || s.ended {
 		return false
 	}
 	s.late.Go(func() {
 		select {
 		case <-time.After(late):
-		case <-s.Context().Done():
+		case <-s.over:
 			return
 		}
 		s.send.Lock()
@@ -244,6 +262,17 @@ func (c *Chaos) losesAnswer(m *carillonv1.ResultAck) bool {
 	c.lost[a] = true
 	c.count(d.handler).LostAnswers++
 	return true
+}
+
+// answered forgets slots of calls whose results were taken.
+func (c *Chaos) answered(all []*carillonv1.ResultAck) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range all {
+		if k := of(m.GetToken()).slot; c.slots[k] != nil && c.slots[k].first == 0 && m.GetVerdict() != carillonv1.ResultVerdict_RESULT_VERDICT_UNSPECIFIED {
+			delete(c.slots, k)
+		}
+	}
 }
 
 func (c *Chaos) lateness(m *carillonv1.Cancellation) (late time.Duration, delayed bool) {

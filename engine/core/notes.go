@@ -10,8 +10,8 @@ import (
 // How often the notes of a running attempt are stored, at the most. What comes in between is
 // shown to people, and goes along with the next write of its slot.
 const (
-	checkpointEvery = time.Second
-	progressEvery   = 5 * time.Second // with no checkpoint in it, it is worth less
+	checkpointEvery = 900 * time.Millisecond // workers report once a second, more or less
+	progressEvery   = 5 * time.Second        // with no checkpoint in it, it is worth less
 )
 
 // Progressed says how far a handler is, and what the next attempt should know. It is answered
@@ -44,7 +44,7 @@ func (e Progressed) apply(s *Shard) {
 	if slot == nil || !s.holds(slot, e.Worker, e.Token) || e.Sequence != 0 && e.Sequence < slot.reported {
 		return
 	}
-	slot.reported = e.Sequence
+	slot.reported = max(slot.reported, e.Sequence)
 	n := job.DecodeNotes(slot.row.Notes)
 	if p := e.Progress; p != nil {
 		n.Done, n.Total, n.Note = p.Done, p.Total, p.Note

@@ -85,7 +85,7 @@ func TestHowOftenNotesAreStored(t *testing.T) {
 		progress += len(r.noted(a, Progressed{Sequence: sequence, Progress: &Progress{sequence, 0, ""}}))
 		r.sleep(100 * time.Millisecond)
 	}
-	if checkpoints < 9 || checkpoints > 11 || progress < 3 || progress > 5 {
+	if checkpoints < 9 || checkpoints > 12 || progress < 3 || progress > 5 {
 		t.Errorf("%d checkpoints were stored in 10 s, progress %d times in 20 s", checkpoints, progress)
 	}
 	shown := func() job.Notes {

@@ -213,7 +213,8 @@ type ConnectRequest struct {
 	// The worker stops: it takes no more attempts. What it holds goes on.
 	Draining bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
 	// Attempts that the worker holds, and asks about: those of a shard for which it has
-	// seen a higher epoch. Each is answered by an attestation.
+	// seen a higher epoch. Each is answered by an attestation, or by a cancellation if it is
+	// no longer the worker's; if the node doesn't own the shard, as soon as it does.
 	Held          []*AttemptToken `protobuf:"bytes,8,rep,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1273,7 +1274,9 @@ type ProgressAck struct {
 	// The attempt.
 	Token *AttemptToken `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// The newest report that is stored.
-	Sequence      int64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Sequence int64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The epoch of the owner that says so.
+	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1318,6 +1321,13 @@ func (x *ProgressAck) GetToken() *AttemptToken {
 func (x *ProgressAck) GetSequence() int64 {
 	if x != nil {
 		return x.Sequence
+	}
+	return 0
+}
+
+func (x *ProgressAck) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
 	}
 	return 0
 }
@@ -1604,7 +1614,8 @@ type PollRequest struct {
 	// How long to wait for the first one: at most 20 s, which is also what counts if it
 	// isn't set.
 	Wait *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
-	// The attempts that the worker holds already.
+	// The attempts that the worker holds already: at most 200,000. What else it should hold is
+	// handed out again.
 	Held []*AttemptToken `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`
 	// The SDK and its version, for people.
 	Sdk           string `protobuf:"bytes,7,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -1694,11 +1705,14 @@ func (x *PollRequest) GetSdk() string {
 // Attempts to run.
 type PollResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The attempts; none if there were none in time.
+	// The attempts; none if there were none in time. One that came before is to be passed
+	// over. About 1 MiB at most, but for one attempt that is larger.
 	Assignments []*Assignment `protobuf:"bytes,1,rep,name=assignments,proto3" json:"assignments,omitempty"`
 	// What the node says of those that the worker holds.
 	Attestations []*Attestation `protobuf:"bytes,2,rep,name=attestations,proto3" json:"attestations,omitempty"`
-	// How long an attempt's lease lasts after this answer, and after each Extend.
+	// How long an attempt's lease lasts: from the beginning of the newest Extend that named it.
+	// Before the first one it lasts from when this answer was sent, so that Extend should
+	// be called at once if the answer may have taken long.
 	Lease *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	// How often to call Extend.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,4,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
@@ -2128,10 +2142,11 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"checkpoint\x88\x01\x01\x12\x15\n" +
 	"\x03log\x18\x05 \x01(\fH\x01R\x03log\x88\x01\x01B\r\n" +
 	"\v_checkpointB\x06\n" +
-	"\x04_log\"Z\n" +
+	"\x04_log\"p\n" +
 	"\vProgressAck\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x03R\bsequence\"\xce\x03\n" +
+	"\bsequence\x18\x02 \x01(\x03R\bsequence\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"\xce\x03\n" +
 	"\rAttemptResult\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x129\n" +
 	"\n" +

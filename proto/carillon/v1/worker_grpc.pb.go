@@ -31,7 +31,8 @@ const (
 //
 // What workers and nodes say to each other.
 //
-// A worker holds attempts under a lease, which every message of it renews. It speaks either
+// A worker holds attempts under a lease. Every message of its stream renews it; without a
+// stream each attempt has a lease of its own, which Extend renews. It speaks either
 // over a stream (Connect), or by single calls (Poll, Extend, Finish) where a stream can't be
 // kept open; not both under one id at the same time. Both ways obey the same leases, and the
 // same token decides about every result.
@@ -123,7 +124,8 @@ func (c *workerServiceClient) Finish(ctx context.Context, in *FinishRequest, opt
 //
 // What workers and nodes say to each other.
 //
-// A worker holds attempts under a lease, which every message of it renews. It speaks either
+// A worker holds attempts under a lease. Every message of its stream renews it; without a
+// stream each attempt has a lease of its own, which Extend renews. It speaks either
 // over a stream (Connect), or by single calls (Poll, Extend, Finish) where a stream can't be
 // kept open; not both under one id at the same time. Both ways obey the same leases, and the
 // same token decides about every result.
