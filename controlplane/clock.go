@@ -55,17 +55,40 @@ func (s clockService) GetClock(context.Context, *carillonv1.GetClockRequest) (*c
 	return &carillonv1.GetClockResponse{Time: timestamppb.New(s.clock.Wall())}, nil
 }
 
-// simulatedTimes is an interceptor that tells when handlers began by the simulated clock:
-// workers live in real time.
-func simulatedTimes(c *clock.Simulated) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		return handler(srv, simulatedStream{stream, c})
+// simulatedTimes tells when handlers began by the simulated clock: workers live in real time.
+type simulatedTimes struct{ clock *clock.Simulated }
+
+func (s simulatedTimes) rewrite(started []*carillonv1.Started, results ...*carillonv1.AttemptResult) {
+	now := timestamppb.New(s.clock.Wall())
+	for _, m := range started {
+		m.StartTime = now
 	}
+	for _, r := range results {
+		if r.GetStartTime() != nil {
+			r.StartTime = now
+		}
+	}
+}
+
+// unary is an interceptor of the workers' calls.
+func (s simulatedTimes) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	switch m := req.(type) {
+	case *carillonv1.ExtendRequest:
+		s.rewrite(m.GetStarted())
+	case *carillonv1.FinishRequest:
+		s.rewrite(nil, m.GetResults()...)
+	}
+	return handler(ctx, req)
+}
+
+// stream is an interceptor of the workers' streams.
+func (s simulatedTimes) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return handler(srv, simulatedStream{stream, s})
 }
 
 type simulatedStream struct {
 	grpc.ServerStream
-	clock *clock.Simulated
+	times simulatedTimes
 }
 
 // RecvMsg implements grpc.ServerStream.
@@ -73,18 +96,8 @@ func (s simulatedStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	req, ok := m.(*carillonv1.ConnectRequest)
-	if !ok {
-		return nil
-	}
-	now := timestamppb.New(s.clock.Wall())
-	for _, started := range req.GetStarted() {
-		started.StartTime = now
-	}
-	for _, r := range append(req.GetResults(), req.GetHello().GetResults()...) {
-		if r.GetStartTime() != nil {
-			r.StartTime = now
-		}
+	if req, ok := m.(*carillonv1.ConnectRequest); ok {
+		s.times.rewrite(req.GetStarted(), append(req.GetResults(), req.GetHello().GetResults()...)...)
 	}
 	return nil
 }

@@ -191,7 +191,8 @@ func (s *Server) newGRPC() *grpc.Server {
 		stream = append(stream, s.stream)
 	}
 	if s.simulated != nil {
-		stream = append(stream, simulatedTimes(s.simulated))
+		times := simulatedTimes{s.simulated}
+		unary, stream = append(unary, times.unary), append(stream, times.stream)
 	}
 	g := grpc.NewServer(
 		grpc.ForceServerCodecV2(codec),

@@ -169,6 +169,27 @@ func (s *nodeStream) again(a *carillonv1.Assignment) {
 	s.send(&carillonv1.ConnectResponse{Assignments: []*carillonv1.Assignment{a}})
 }
 
+// A cluster that was made anew begins its epochs anew: a worker that holds nothing of the old
+// one doesn't hold them against it.
+func TestEpochsOfAnotherCluster(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := n.dial()
+		var runs atomic.Int32
+		Handle(w, "h", func(context.Context, *Task[any]) error { runs.Add(1); return nil })
+		n.run(w)
+		old := n.stream()
+		old.send(&carillonv1.ConnectResponse{Ownerships: []*carillonv1.Ownership{{Shard: 3, Epoch: 99}}})
+		old.close(errGone)
+		pass(5 * time.Second)
+		fresh := n.stream()
+		fresh.assign(job(1, "h", "")) // under epoch 7
+		pass(time.Second)
+		if r := fresh.onlyResult(); fresh == old || runs.Load() != 1 || r.GetOutcome() != succeeded {
+			t.Errorf("%d runs, %v", runs.Load(), r)
+		}
+	})
+}
+
 func TestWhatEndedIsRememberedWithinBounds(t *testing.T) {
 	var r recent
 	for i := range 3 * maxRecent {

@@ -291,6 +291,9 @@ func (l *loop) welcomed(s *session, w *carillonv1.Welcome) {
 		old.close(errHandedOver)
 		l.results.requeue(now) // what went over the old one since the hello may be lost
 	}
+	if len(l.attempts)+len(l.results.waiting) == 0 {
+		clear(l.epochs) // nothing depends on them, and the cluster may have been made anew
+	}
 	l.storesNotes.Store(slices.Contains(w.GetCapabilities(), "checkpoints"))
 	l.setLease(w.GetLease().AsDuration(), w.GetHeartbeatInterval().AsDuration())
 	l.leaseFrom = s.helloAt
