@@ -36,6 +36,7 @@
 //	  wrapped by RetryAfter          FAILED      the next attempt after that delay
 //	panics, calls runtime.Goexit     FAILED      "panic", with its stack
 //	can't be given its params        FAILED      "bad_params", permanent
+//	its codec can't decode them      FAILED      "codec"
 //	returns after ErrTimeout         TIMED_OUT   "timeout"
 //	ignores ErrTimeout for 1 s       TIMED_OUT   "stuck", with its stack
 //	error after ErrCancelled         CANCELLED   "cancelled"
@@ -53,7 +54,11 @@
 //	failure                                what the worker does
 //	the stream breaks                      connects again for ever, with back-off; handlers go on; the
 //	                                       hello presents what it holds and what was not acknowledged
-//	heartbeats unanswered for 2 intervals  drops the stream and its connection, connects again
+//	a heartbeat unanswered for an interval drops the stream and its connection, connects again
+//	the stream is an hour old              opens the next one, and leaves it once that is welcomed
+//	an assignment comes twice              runs it once
+//	a node speaks of a shard that another  passes over what it says, and asks the new owner about what
+//	one owns by now                        it holds; hands back what such a node assigns ("old_epoch")
 //	the lease ends (less a tenth of it)    ends the contexts with ErrLeaseLost, before the node gives the
 //	                                       attempts away; results are kept for the next stream
 //	the machine slept                      the same: the lease is measured by the monotonic and by the wall
