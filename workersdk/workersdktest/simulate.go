@@ -66,7 +66,8 @@ func Chaos(seed uint64) ServerOption {
 
 // KillMidway kills the worker in the middle of a part of the first attempts, or when their
 // handler is done and nobody knows it yet, and starts another one. Goroutines can't be killed:
-// their context ends, and what they still do, a real process would not have done.
+// their context ends, and they may still be at work beside the next attempt, as a worker may
+// that was only cut off. What they share is to be guarded.
 func KillMidway(seed uint64) ServerOption {
 	return func(c *serverConfig) { c.kills = &killer{seed: seed, killed: map[string]bool{}} }
 }

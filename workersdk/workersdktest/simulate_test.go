@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,12 +24,15 @@ func cronJob(handler, expr string) *carillonv1.Job {
 // A day of schedules, with real handlers.
 func TestADay(t *testing.T) {
 	workersdktest.Simulate(t, func(t *testing.T, s *workersdktest.Server) {
+		var mu sync.Mutex // two of them fire at 02:00
 		var fired []time.Time
 		s.Worker(func(w *worker.Worker) {
 			worker.Handle(w, "report", func(_ context.Context, task *worker.Task[any]) error {
 				if late := task.Lateness(); late < 0 || late > 2*time.Second {
 					t.Errorf("it started %s late", late)
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				fired = append(fired, task.FireTime())
 				return nil
 			})
@@ -96,15 +101,15 @@ func TestTheReport(t *testing.T) {
 func TestKillMidway(t *testing.T) {
 	for seed := range uint64(3) {
 		workersdktest.Simulate(t, func(t *testing.T, s *workersdktest.Server) {
-			begun, cut := 0, 0
+			var begun, cut atomic.Int32 // a worker that was killed may still be at work
 			s.Worker(func(w *worker.Worker) {
 				worker.Handle(w, "slow", func(ctx context.Context, task *worker.Task[any]) error {
-					begun++
+					begun.Add(1)
 					select {
 					case <-time.After(5 * time.Second):
 						return nil
 					case <-ctx.Done():
-						cut++
+						cut.Add(1)
 						return context.Cause(ctx)
 					}
 				})
@@ -122,8 +127,8 @@ func TestKillMidway(t *testing.T) {
 					killed++
 				}
 			}
-			if len(slots) != 30 || killed < 4 || killed > 20 || begun != 30+killed || cut == 0 {
-				t.Errorf("seed %d: %d slots, %d took more than one attempt, %d runs, %d were cut off", seed, len(slots), killed, begun, cut)
+			if len(slots) != 30 || killed < 4 || killed > 20 || begun.Load() != int32(30+killed) || cut.Load() == 0 {
+				t.Errorf("seed %d: %d slots, %d took more than one attempt, %d runs, %d were cut off", seed, len(slots), killed, begun.Load(), cut.Load())
 			}
 		}, workersdktest.KillMidway(seed))
 	}
@@ -160,14 +165,14 @@ func TestChaosIsReplayable(t *testing.T) {
 	var reports [][]chaos.Count
 	for range 2 {
 		workersdktest.Simulate(t, func(t *testing.T, s *workersdktest.Server) {
-			late := 0
+			var late atomic.Int32
 			s.Worker(func(w *worker.Worker) {
 				worker.Handle(w, "h", func(ctx context.Context, _ *worker.Task[any]) error {
 					select {
 					case <-time.After(20 * time.Second):
 						return nil
 					case <-ctx.Done():
-						late++
+						late.Add(1)
 						return context.Cause(ctx)
 					}
 				})
@@ -193,8 +198,8 @@ func TestChaosIsReplayable(t *testing.T) {
 				}
 			}
 			r := s.Report()
-			if len(r) != 1 || r[0].Doubled == 0 || r[0].LostAnswers == 0 || r[0].LateCancels == 0 || late == 0 {
-				t.Errorf("reported %+v, %d were cut off", r, late)
+			if len(r) != 1 || r[0].Doubled == 0 || r[0].LostAnswers == 0 || r[0].LateCancels == 0 || late.Load() == 0 {
+				t.Errorf("reported %+v, %d were cut off", r, late.Load())
 			}
 			reports = append(reports, r)
 		}, workersdktest.Chaos(7))
