@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -97,7 +98,7 @@ func (s simulatedStream) RecvMsg(m any) error {
 		return err
 	}
 	if req, ok := m.(*carillonv1.ConnectRequest); ok {
-		s.times.rewrite(req.GetStarted(), append(req.GetResults(), req.GetHello().GetResults()...)...)
+		s.times.rewrite(req.GetStarted(), slices.Concat(req.GetResults(), req.GetHello().GetResults())...)
 	}
 	return nil
 }

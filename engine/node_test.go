@@ -169,6 +169,7 @@ type stream struct {
 	outcome job.Outcome // none: it holds what it gets
 	slow    atomic.Bool // it doesn't read
 	heard   atomic.Bool // a heartbeat came that took no turn
+	given   func()      // is told of each attempt; nil: nobody is
 
 	mu       sync.Mutex
 	assigned []core.Assign
@@ -201,6 +202,9 @@ func (w *stream) Deliver(messages []core.Message) bool {
 		switch m := m.(type) {
 		case core.Assign:
 			w.assigned = append(w.assigned, m)
+			if w.given != nil {
+				w.given()
+			}
 			if w.outcome != job.OutcomeNone {
 				go w.report(m)
 			}

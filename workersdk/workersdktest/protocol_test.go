@@ -36,12 +36,10 @@ type link struct {
 	conns    []*linkConn
 }
 
-// linkConn is a connection over the link. Once something was lost on it, it is lost itself.
+// linkConn is a connection over the link.
 type linkConn struct {
 	net.Conn
-	link   *link
-	closed chan struct{}
-	once   sync.Once
+	link *link
 }
 
 func (l *link) option() worker.Option {
@@ -50,7 +48,7 @@ func (l *link) option() worker.Option {
 		if err != nil {
 			return nil, err
 		}
-		c := &linkConn{Conn: conn, link: l, closed: make(chan struct{})}
+		c := &linkConn{Conn: conn, link: l}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.conns = append(l.conns, c)
@@ -98,11 +96,6 @@ func (c *linkConn) Read(p []byte) (int, error) {
 			return n, err
 		}
 	}
-}
-
-func (c *linkConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
 }
 
 // bench is a server with one worker over a link, and what its handler did.
