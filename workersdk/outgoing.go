@@ -40,8 +40,8 @@ func (l *loop) flushTo(s *session) {
 }
 
 // hello presents the worker. It lists attempts whose results aren't acknowledged
-// among the held ones: the node takes back what a hello doesn't list, and such a
-// result would come too late. Results beyond one message's bounds follow the welcome.
+// among the held ones: what a hello doesn't list, and the worker should hold, the node
+// sends again. Results beyond one message's bounds follow the welcome.
 func (l *loop) hello(s *session, now time.Time) *carillonv1.Hello {
 	s.helloAt = now
 	l.freezeLeases()
