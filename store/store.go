@@ -39,6 +39,9 @@ type Claim struct {
 	Rev   int64 // the coordinator's revision of this ownership
 }
 
+// Later reports whether the claim is later than another one.
+func (c Claim) Later(gen, rev int64) bool { return c.Gen > gen || c.Gen == gen && c.Rev > rev }
+
 // Owned is what a take-over returns.
 type Owned struct {
 	Proof        shard.Proof
@@ -47,8 +50,19 @@ type Owned struct {
 	RetainedFrom job.Instant // what was due before it may have been deleted; zero: nothing was
 }
 
+// Owner is who owns a shard, for those who decide who should.
+type Owner struct {
+	Shard     shard.ID
+	Node      string // empty: nobody; the last owner has given it up
+	Epoch     shard.Epoch
+	Gen, Rev  int64 // of the newest claim
+	Watermark job.Instant
+}
+
 // Shards decides who may write.
 type Shards interface {
+	// ClusterID returns what tells the cluster from every other one, and is made with it.
+	ClusterID(ctx context.Context) (string, error)
 	// InitShards makes the rows of a new cluster with count shards, and returns
 	// how many the cluster has: what an earlier call decided stays.
 	InitShards(ctx context.Context, count int) (int, error)
@@ -62,6 +76,13 @@ type Shards interface {
 	// Reload raises the epoch of a shard that the caller owns: whatever may still
 	// be in flight under the old one is refused from then on.
 	Reload(ctx context.Context, p shard.Proof) (Owned, error)
+	// Renew puts a later claim of the owner in the place of the one under which it took
+	// the shard. The epoch stays. It fails with a *FencedError if the epoch is not the
+	// proof's or the node isn't the owner's, and with ErrSuperseded if the claim isn't later.
+	// Repeating it is harmless.
+	Renew(ctx context.Context, p shard.Proof, c Claim) error
+	// Owners lists the owners of all shards, in order.
+	Owners(ctx context.Context) ([]Owner, error)
 }
 
 // Committer writes what the shards of one node decided.
@@ -114,6 +135,11 @@ type ShardBatch struct {
 	SlotPrunes []SlotPrune
 	JobPrunes  []job.UID // of jobs that have ended
 	Old        Old
+
+	// GiveUp is the end of the ownership: nobody owns the shard once the batch is
+	// committed, and its epoch is one higher, which fences the writer itself. The next
+	// owner's claim must be later than the writer's, as any other.
+	GiveUp bool
 }
 
 // Rows returns how many rows s writes, for the bound of a batch.

@@ -82,6 +82,7 @@ func commitTx(ctx context.Context, tx pgx.Tx, b *store.Batch) (store.Outcome, er
 	w.shardRows()
 	w.events()
 	w.prunes()
+	w.giveUps()
 	results := tx.SendBatch(ctx, &w.batch)
 	for _, read := range w.reads {
 		if err := read(results); err != nil {

@@ -95,7 +95,7 @@ func (db *DB) TakeOver(ctx context.Context, c store.Claim) (owned store.Owned, e
 			owned = row.owned // its reply was lost
 			return nil
 		}
-		if row.gen > c.Gen || row.gen == c.Gen && row.rev >= c.Rev {
+		if !c.Later(row.gen, row.rev) {
 			return domainError{fmt.Errorf("cockroach: take over shard %d: %w", c.Shard, store.ErrSuperseded)}
 		}
 		owned, err = raiseEpoch(ctx, tx, row.owned, c.Node, c.Gen, c.Rev)
@@ -118,6 +118,49 @@ func (db *DB) Reload(ctx context.Context, p shard.Proof) (owned store.Owned, err
 		return err
 	})
 	return owned, err
+}
+
+// Renew implements store.Shards.
+func (db *DB) Renew(ctx context.Context, p shard.Proof, c store.Claim) error {
+	return db.inUrgentTx(ctx, "renew", func(tx pgx.Tx) error {
+		row, err := lockShard(ctx, tx, p.Shard)
+		if err != nil {
+			return err
+		}
+		if row.owned.Proof != p || row.owner != c.Node {
+			return fenced(p.Shard)
+		}
+		if c.Later(row.gen, row.rev) {
+			_, err = tx.Exec(ctx, renewRow, c.Gen, c.Rev, int32(p.Shard), int64(p.Epoch))
+			return err
+		}
+		if row.gen == c.Gen && row.rev == c.Rev {
+			return nil // its reply was lost
+		}
+		return domainError{fmt.Errorf("cockroach: renew shard %d: %w", p.Shard, store.ErrSuperseded)}
+	})
+}
+
+// Owners implements store.Shards.
+func (db *DB) Owners(ctx context.Context) (owners []store.Owner, err error) {
+	err = db.inTx(ctx, "read owners", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, selectOwners)
+		owners, err = collect(rows, err, storekit.ScanOwner)
+		return err
+	})
+	return owners, err
+}
+
+// ClusterID implements store.Shards.
+func (db *DB) ClusterID(ctx context.Context) (string, error) {
+	var id int64
+	err := db.inTx(ctx, "identify the cluster", func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, insertCluster, storekit.NewClusterID()); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, selectCluster).Scan(&id)
+	})
+	return storekit.ClusterID(id), err
 }
 
 func raiseEpoch(ctx context.Context, tx pgx.Tx, o store.Owned, owner string, gen, rev int64) (store.Owned, error) {

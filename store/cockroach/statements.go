@@ -144,7 +144,15 @@ const (
 	lockRow    = `SELECT owner, epoch, owner_gen, owner_rev, watermark, open_from, retained_from FROM shards WHERE shard = $1 FOR UPDATE`
 	takeRow    = `UPDATE shards SET owner = $1, epoch = $2, owner_gen = $3, owner_rev = $4 WHERE shard = $5 AND epoch = $6`
 	auditTake  = `INSERT INTO epochs (shard, epoch, owner, owner_gen, owner_rev, taken_at) VALUES ($1, $2, $3, $4, $5, ` + now + `)`
-	insertInto = `INSERT INTO inbox (shard, uid) SELECT * FROM unnest($1::INT4[], $2::BYTEA[]) ON CONFLICT DO NOTHING`
+	renewRow   = `UPDATE shards SET owner_gen = $1, owner_rev = $2 WHERE shard = $3 AND epoch = $4`
+	giveUpRows = `UPDATE shards h SET owner = '', epoch = h.epoch + 1 FROM unnest($1::INT4[], $2::INT8[]) AS u (shard, epoch)
+		WHERE h.shard = u.shard AND h.epoch = u.epoch`
+	auditGivenUp = `INSERT INTO epochs (shard, epoch, owner, owner_gen, owner_rev, taken_at)
+		SELECT h.shard, h.epoch, h.owner, h.owner_gen, h.owner_rev, ` + now + ` FROM shards h WHERE h.shard IN (SELECT * FROM unnest($1::INT4[]))`
+	selectOwners  = `SELECT shard, owner, epoch, owner_gen, owner_rev, watermark FROM shards ORDER BY shard`
+	insertCluster = `INSERT INTO meta (key, value) VALUES ('cluster', $1) ON CONFLICT DO NOTHING`
+	selectCluster = `SELECT value FROM meta WHERE key = 'cluster'`
+	insertInto    = `INSERT INTO inbox (shard, uid) SELECT * FROM unnest($1::INT4[], $2::BYTEA[]) ON CONFLICT DO NOTHING`
 )
 
 // Reads of an owner. Each is in one transaction with selectEpoch. Where a row is
@@ -317,6 +325,12 @@ func Statements() map[string]string {
 		"raiseRevision":         raiseRevision,
 		"lockRow":               lockRow,
 		"takeRow":               takeRow,
+		"renewRow":              renewRow,
+		"giveUpRows":            giveUpRows,
+		"auditGivenUp":          auditGivenUp,
+		"selectOwners":          selectOwners,
+		"insertCluster":         insertCluster,
+		"selectCluster":         selectCluster,
 		"auditTake":             auditTake,
 		"insertInto":            insertInto,
 		"selectGaps":            selectGaps,

@@ -449,6 +449,20 @@ func (w *writer) shardRows() {
 	w.arrays(moveWatermarks, len(shards), shards, watermarks, openFroms, retained)
 }
 
+// giveUps ends the ownership of shards. It comes last: everything else is written under the
+// epoch that this ends.
+func (w *writer) giveUps() {
+	var shards []int32
+	var epochs []int64
+	for i := range w.b.Shards {
+		if s := &w.b.Shards[i]; s.GiveUp {
+			shards, epochs = append(shards, int32(s.Proof.Shard)), append(epochs, int64(s.Proof.Epoch))
+		}
+	}
+	w.arrays(giveUpRows, len(shards), shards, epochs)
+	w.arrays(auditGivenUp, len(shards), shards)
+}
+
 func (w *writer) events() {
 	type event = row[store.Event]
 	rows := of(w.b, func(s *store.ShardBatch) []store.Event { return s.Events })

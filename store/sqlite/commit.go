@@ -123,7 +123,7 @@ type shardTx struct {
 
 func (t *writeTx) applyShard(b *store.ShardBatch, out *store.ShardOutcome) error {
 	s := shardTx{writeTx: t, id: int64(b.Proof.Shard), out: out}
-	for _, apply := range []func(*store.ShardBatch) error{s.applyJobs, s.applySlots, s.applyQueues, s.applyGaps, s.applyShardRow, s.applyPrunes} {
+	for _, apply := range []func(*store.ShardBatch) error{s.applyJobs, s.applySlots, s.applyQueues, s.applyGaps, s.applyShardRow, s.applyPrunes, s.applyGiveUp} {
 		// Nothing may run after a failure: a full disk ends the transaction by itself,
 		// and what came after would stand alone, without its fence.
 		if err := apply(b); err != nil {
@@ -430,6 +430,20 @@ func (s *shardTx) applyShardRow(b *store.ShardBatch) error {
 		}
 	}
 	return nil
+}
+
+// applyGiveUp ends the ownership. It comes last: everything else is written under the epoch
+// that this ends.
+func (s *shardTx) applyGiveUp(b *store.ShardBatch) error {
+	if !b.GiveUp {
+		return nil
+	}
+	row, err := s.shardRow(b.Proof.Shard)
+	if err != nil {
+		return err
+	}
+	_, err = s.raiseEpoch(row.owned, "", row.gen, row.rev)
+	return err
 }
 
 // applyPrunes deletes what is older than it must be kept.

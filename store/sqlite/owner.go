@@ -73,7 +73,7 @@ func (db *DB) TakeOver(ctx context.Context, c store.Claim) (owned store.Owned, e
 			owned = row.owned // its reply was lost
 			return nil
 		}
-		if row.gen > c.Gen || row.gen == c.Gen && row.rev >= c.Rev {
+		if !c.Later(row.gen, row.rev) {
 			return errAbort{fmt.Errorf("sqlite: take over shard %d: %w", c.Shard, store.ErrSuperseded)}
 		}
 		owned, err = tx.raiseEpoch(row.owned, c.Node, c.Gen, c.Rev)
@@ -96,6 +96,49 @@ func (db *DB) Reload(ctx context.Context, p shard.Proof) (owned store.Owned, err
 		return err
 	})
 	return owned, err
+}
+
+// Renew implements store.Shards.
+func (db *DB) Renew(ctx context.Context, p shard.Proof, c store.Claim) error {
+	return db.inTx(ctx, func(tx *writeTx) error {
+		row, err := tx.shardRow(p.Shard)
+		if err != nil {
+			return err
+		}
+		if row.owned.Proof != p || row.owner != c.Node {
+			return fenced(p.Shard)
+		}
+		if c.Later(row.gen, row.rev) {
+			_, err = tx.exec(`UPDATE shards SET owner_gen = ?, owner_rev = ? WHERE shard = ?`, c.Gen, c.Rev, int64(p.Shard))
+			return err
+		}
+		if row.gen == c.Gen && row.rev == c.Rev {
+			return nil // its reply was lost
+		}
+		return errAbort{fmt.Errorf("sqlite: renew shard %d: %w", p.Shard, store.ErrSuperseded)}
+	})
+}
+
+// Owners implements store.Shards.
+func (db *DB) Owners(ctx context.Context) ([]store.Owner, error) {
+	rows, err := db.read.QueryContext(ctx, `SELECT shard, owner, epoch, owner_gen, owner_rev, watermark FROM shards ORDER BY shard`)
+	owners, err := collect(rows, err, storekit.ScanOwner)
+	if err != nil {
+		return nil, unavailable("read owners", err)
+	}
+	return owners, nil
+}
+
+// ClusterID implements store.Shards.
+func (db *DB) ClusterID(ctx context.Context) (string, error) {
+	var id int64
+	err := db.inTx(ctx, func(tx *writeTx) error {
+		if _, err := tx.exec(`INSERT INTO meta (key, value) VALUES ('cluster', ?) ON CONFLICT (key) DO NOTHING`, storekit.NewClusterID()); err != nil {
+			return err
+		}
+		return tx.queryRow(`SELECT value FROM meta WHERE key = 'cluster'`).Scan(&id)
+	})
+	return storekit.ClusterID(id), err
 }
 
 func (t *writeTx) raiseEpoch(o store.Owned, owner string, gen, rev int64) (store.Owned, error) {

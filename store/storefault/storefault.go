@@ -33,6 +33,7 @@ const (
 	Commit   Op = "Commit"
 	TakeOver Op = "TakeOver"
 	Reload   Op = "Reload"
+	Renew    Op = "Renew"
 	Load     Op = "Load"
 	Read     Op = "Read" // every other read of an owner
 	Submit   Op = "Submit"
@@ -177,6 +178,12 @@ func (s *Store) TakeOver(ctx context.Context, c store.Claim) (store.Owned, error
 // Reload implements store.Shards.
 func (s *Store) Reload(ctx context.Context, p shard.Proof) (store.Owned, error) {
 	return try(ctx, s, Reload, func() (store.Owned, error) { return s.Store.Reload(ctx, p) })
+}
+
+// Renew implements store.Shards.
+func (s *Store) Renew(ctx context.Context, p shard.Proof, c store.Claim) error {
+	_, err := try(ctx, s, Renew, func() (struct{}, error) { return struct{}{}, s.Store.Renew(ctx, p, c) })
+	return err
 }
 
 // Load implements store.Loader.

@@ -309,6 +309,11 @@ func ScanTakeOver(row Scanner) (t store.TakeOver, err error) {
 	return t, row.Scan(&t.Epoch, &t.Owner, &t.Gen, &t.Rev, &t.At)
 }
 
+// ScanOwner reads shard, owner, epoch, owner_gen, owner_rev and watermark.
+func ScanOwner(row Scanner) (o store.Owner, err error) {
+	return o, row.Scan(&o.Shard, &o.Node, &o.Epoch, &o.Gen, &o.Rev, &o.Watermark)
+}
+
 // ScanSlotKey reads fire_time and uid.
 func ScanSlotKey(row Scanner) (k job.SlotKey, err error) {
 	var uid []byte

@@ -7,10 +7,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"sync"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
+
+// NewClusterID returns the stored form of a new cluster's id, positive and random.
+func NewClusterID() int64 { return rand.Int64() | 1<<62 }
+
+// ClusterID returns the public form of a cluster's id.
+func ClusterID(stored int64) string { return strconv.FormatInt(stored, 36) }
 
 // JobTexts are the structured parts of a job as they are stored.
 type JobTexts struct{ Schedule, Retry, Labels, Policies string }

@@ -63,6 +63,81 @@ var ownershipTests = map[string]func(*testing.T, *world){
 		_, err = w.Reload(w.ctx, old.Proof)
 		wantFenced(t, err, 1)
 	},
+	"a renewed claim keeps the epoch": func(t *testing.T, w *world) {
+		w.owned[1] = w.takeOver(1, "b", 1, 5)
+		p := w.owned[1].Proof
+		later := store.Claim{Shard: 1, Node: "b", Gen: 1, Rev: 9}
+		w.ok(w.Renew(w.ctx, p, later))
+		w.ok(w.Renew(w.ctx, p, later)) // its reply was lost
+		w.commit(1, store.ShardBatch{Watermark: w.at})
+		if a := w.audit(1); a.Epoch != p.Epoch || a.Owner != "b" || a.Gen != 1 || a.Rev != 9 {
+			t.Errorf("after a renewal: epoch %d of %s under (%d, %d); want %d of b under (1, 9)", a.Epoch, a.Owner, a.Gen, a.Rev, p.Epoch)
+		}
+		if _, err := w.TakeOver(w.ctx, store.Claim{Shard: 1, Node: "c", Gen: 1, Rev: 9}); !errors.Is(err, store.ErrSuperseded) {
+			t.Errorf("a claim that is no later than the renewed one: %v, want ErrSuperseded", err)
+		}
+		for _, c := range []store.Claim{{Shard: 1, Node: "b", Gen: 1, Rev: 8}, {Shard: 1, Node: "b", Gen: 0, Rev: 99}} {
+			if err := w.Renew(w.ctx, p, c); !errors.Is(err, store.ErrSuperseded) {
+				t.Errorf("renewal by %+v: %v, want ErrSuperseded", c, err)
+			}
+		}
+		wantFenced(t, w.Renew(w.ctx, p, store.Claim{Shard: 1, Node: "c", Gen: 1, Rev: 10}), 1)
+		w.takeOver(1, "c", 1, 10)
+		wantFenced(t, w.Renew(w.ctx, p, store.Claim{Shard: 1, Node: "b", Gen: 1, Rev: 11}), 1)
+	},
+	"an owner gives a shard up with its last batch": func(t *testing.T, w *world) {
+		w.owned[1], w.owned[2] = w.takeOver(1, "b", 1, 5), w.takeOver(2, "b", 1, 6)
+		j := w.recurring(1, "j")
+		last := store.ShardBatch{Proof: w.owned[1].Proof, Watermark: w.at, Creates: []store.Create{{Job: j}},
+			Events: []store.Event{{Seq: 1, At: w.at, Kind: store.EventDeadLetter}}, GiveUp: true}
+		_, err := w.Commit(w.ctx, store.Batch{Now: w.at, Shards: []store.ShardBatch{last, {Proof: w.owned[2].Proof, Watermark: w.at}}})
+		w.ok(err)
+		a := w.audit(1)
+		if a.Owner != "" || a.Epoch != w.owned[1].Proof.Epoch+1 || a.Gen != 1 || a.Rev != 5 || a.Watermark != w.at || len(a.Jobs) != 1 {
+			t.Errorf("given up: %+v", a)
+		}
+		if n := len(a.TakeOvers); n == 0 || a.TakeOvers[n-1].Epoch != a.Epoch || a.TakeOvers[n-1].Owner != "" {
+			t.Errorf("the audit of epochs ends with %+v, want the epoch %d of nobody", a.TakeOvers, a.Epoch)
+		}
+		if b := w.audit(2); b.Owner != "b" || b.Epoch != w.owned[2].Proof.Epoch {
+			t.Errorf("the other shard of the batch: %s, epoch %d", b.Owner, b.Epoch)
+		}
+		wantFenced(t, w.tryCommit(last), 1)
+		if _, err := w.TakeOver(w.ctx, store.Claim{Shard: 1, Node: "b", Gen: 1, Rev: 5}); !errors.Is(err, store.ErrSuperseded) {
+			t.Errorf("the old claim after the end: %v, want ErrSuperseded", err)
+		}
+		if o := w.takeOver(1, "c", 1, 7); o.Proof.Epoch != a.Epoch+1 || o.Watermark != w.at {
+			t.Errorf("the next owner has %+v", o)
+		}
+	},
+	"the owners of all shards": func(t *testing.T, w *world) {
+		w.owned[1] = w.takeOver(1, "b", 2, 7)
+		w.commit(1, store.ShardBatch{Watermark: w.at})
+		w.commit(2, store.ShardBatch{Watermark: w.at, GiveUp: true})
+		owners, err := w.Owners(w.ctx)
+		w.ok(err)
+		if len(owners) != shards {
+			t.Fatalf("%d owners, want %d", len(owners), shards)
+		}
+		for i, want := range []store.Owner{
+			{Shard: 0, Node: "a", Epoch: w.owned[0].Proof.Epoch, Rev: 1, Watermark: w.owned[0].Watermark},
+			{Shard: 1, Node: "b", Epoch: w.owned[1].Proof.Epoch, Gen: 2, Rev: 7, Watermark: w.at},
+			{Shard: 2, Epoch: w.owned[2].Proof.Epoch + 1, Rev: 1, Watermark: w.at},
+		} {
+			if owners[i] != want {
+				t.Errorf("owner %d: %+v, want %+v", i, owners[i], want)
+			}
+		}
+	},
+	"a cluster has one id": func(t *testing.T, w *world) {
+		first, err := w.ClusterID(w.ctx)
+		w.ok(err)
+		again, err := w.ClusterID(w.ctx)
+		w.ok(err)
+		if first == "" || first != again {
+			t.Errorf("the cluster's id is %q, then %q", first, again)
+		}
+	},
 	"a shard that isn't there": func(t *testing.T, w *world) {
 		if _, err := w.TakeOver(w.ctx, store.Claim{Shard: shards, Node: "a", Rev: 9}); !errors.Is(err, store.ErrNotFound) {
 			t.Fatalf("TakeOver = %v, want ErrNotFound", err)
@@ -177,6 +252,7 @@ func everyKind(w *world, j *job.Job, s job.Slot) map[string]store.ShardBatch {
 		"unlist":     {BacklogDels: []store.BacklogKey{backlog.Key}},
 		"prune":      {SlotPrunes: []store.SlotPrune{{Key: s.Key, State: s.State}}},
 		"prune job":  {JobPrunes: []job.UID{j.UID}},
+		"give up":    {GiveUp: true},
 		"old":        {Old: store.Old{EventsBefore: w.at, RequestsBefore: w.at, SkipsBefore: w.at}},
 	}
 }
