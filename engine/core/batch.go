@@ -38,9 +38,14 @@ func (s *Shard) Fault() error { return s.fault }
 // HasPending reports whether the shard has something to write that should not
 // wait for the next watermark.
 func (s *Shard) HasPending() bool {
+	return s.unwritten() || s.leaving && !s.last || s.Live() && s.hasGapWork()
+}
+
+// unwritten reports whether something has happened that is in no batch yet.
+func (s *Shard) unwritten() bool {
 	p := &s.pending
 	return p.opening || len(p.dirty) > 0 || len(p.creates) > 0 || len(p.triggers) > 0 || len(p.replies) > 0 ||
-		len(p.messages) > 0 || len(p.adopted) > 0 || p.rows.Rows() > 0 || s.opened && s.hasGapWork()
+		len(p.messages) > 0 || len(p.adopted) > 0 || p.rows.Rows() > 0
 }
 
 // watermarkDue reports whether the shard should prove that it lives. A little
@@ -53,7 +58,7 @@ func (s *Shard) watermarkDue() bool {
 // nothing to write or a batch is under way.
 func (s *Shard) Ready(now job.Instant, room int) *Batch {
 	s.now = max(s.now, now)
-	if s.inflight != nil || s.fault != nil || !s.HasPending() && !s.watermarkDue() {
+	if s.inflight != nil || s.fault != nil || s.last || !s.HasPending() && !s.watermarkDue() {
 		return nil
 	}
 	s.moveOpenFrom()
@@ -66,13 +71,14 @@ func (s *Shard) Ready(now job.Instant, room int) *Batch {
 	s.writeTriggers(b)
 	s.writeCreates(b, room)
 	s.writeDirty(b, room)
-	if s.opened {
+	if s.Live() {
 		s.fillGaps(b, room)
 	}
-	s.writeWatermark(b)
 	if len(s.pending.dirty) == 0 {
 		b.Rows.InboxDels, s.pending.adopted = s.pending.adopted, nil
 	}
+	s.giveUp(b)
+	s.writeWatermark(b)
 	if len(s.pending.dirty) == 0 && s.openFromSent < s.openFrom {
 		b.Rows.OpenFrom, s.openFromSent = s.openFrom, s.openFrom
 	}
@@ -168,7 +174,7 @@ const maxSampleBytes = 200
 func (s *Shard) writeWatermark(b *Batch) {
 	if b.opening {
 		b.Rows.Watermark = s.firedTo
-	} else if len(s.pending.dirty) > 0 || s.behind || !s.watermarkDue() {
+	} else if len(s.pending.dirty) > 0 || s.behind || !s.watermarkDue() && !s.last {
 		return
 	} else {
 		b.Rows.Watermark = min(s.firedTo, s.onceLimit())
@@ -383,7 +389,7 @@ func (s *Shard) syncBacklog(b *Batch, slot *slotState) {
 // lists those that it leaves behind. It moves seldom, and reaches the database
 // only with a batch that, with those before it, holds all their rows.
 func (s *Shard) moveOpenFrom() {
-	if !s.opened || s.now.Sub(s.movedAt) < s.cfg.OpenFromEvery {
+	if !s.Live() || s.now.Sub(s.movedAt) < s.cfg.OpenFromEvery {
 		return
 	}
 	s.movedAt = s.now

@@ -339,10 +339,21 @@ func (h *history) repeatOne() {
 	}
 }
 
+// leave has the shard given up as planned, whatever is under way.
+func (h *history) leave() {
+	h.release()
+	h.step(Leave{})
+	if !h.s.Left() {
+		h.t.Fatal("the shard doesn't leave")
+	}
+}
+
 // crash throws the shard away, with the batch under way committed or not, and
 // loads it anew after some time. The workers come back with what they hold.
 func (h *history) crash() {
-	if b := h.held; b != nil && h.rnd.IntN(2) == 0 {
+	if h.rnd.IntN(3) == 0 {
+		h.leave()
+	} else if b := h.held; b != nil && h.rnd.IntN(2) == 0 {
 		h.commit(b.Rows) // its reply is lost
 	}
 	h.hold = false

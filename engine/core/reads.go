@@ -71,7 +71,7 @@ type readState struct {
 // a read must see every batch that was written before it was asked for. Those that
 // come later it may see or not.
 func (s *Shard) Reads() []Read {
-	if s.inflight != nil || !s.opened {
+	if s.inflight != nil || !s.Live() {
 		return nil
 	}
 	if s.reads.open == 0 && s.now.Sub(s.reads.endedFrom) > endedMemory {

@@ -37,6 +37,7 @@ type model struct {
 	successes map[job.SlotKey]int
 	writes    int
 
+	givenUp  bool
 	retained job.Instant
 	pruned   map[job.SlotKey]bool
 	prunes   map[string]int // by what went
@@ -50,6 +51,10 @@ func newModel(t *testing.T, at job.Instant) *model {
 }
 
 func (m *model) commit(b store.ShardBatch) (out store.ShardOutcome) {
+	if m.givenUp {
+		m.t.Fatalf("the shard was given up, and then written: %+v", b)
+	}
+	m.givenUp = b.GiveUp
 	m.writes += b.Rows()
 	out = store.ShardOutcome{Creates: map[job.UID]job.Job{}, Slots: map[job.SlotKey]job.Slot{}, Requests: map[string]store.Request{}}
 	for _, c := range b.Creates {
@@ -439,6 +444,7 @@ func expected(t *testing.T, j job.Job, until job.Instant) []job.Instant {
 
 func (m *model) load() (o store.Owned, l store.Loaded) {
 	m.epoch++
+	m.givenUp = false
 	oldest := m.watermark
 	for _, g := range m.gaps {
 		l.Gaps = append(l.Gaps, g)

@@ -27,6 +27,8 @@ type Shard struct {
 	openFromSent job.Instant // what a batch carried of it
 	opened       bool        // the gap of the time before the take-over is durable
 	behind       bool        // too much waits to be written: nothing is fired
+	leaving      bool        // nothing is fired and claimed any more
+	last         bool        // the batch that ends the ownership was made
 
 	wheel    *wheel.Wheel[timer]
 	expired  []timer // reused
@@ -181,7 +183,7 @@ func CanRead(loaded store.Loaded) error {
 func (s *Shard) Proof() shard.Proof { return s.proof }
 
 // Live reports whether the shard fires.
-func (s *Shard) Live() bool { return s.opened }
+func (s *Shard) Live() bool { return s.opened && !s.leaving }
 
 // loadJob arms a recurring job, or sets it aside if its row can't be used.
 func (s *Shard) loadJob(j *job.Job) {
@@ -238,6 +240,12 @@ func (Tick) apply(*Shard) {}
 // Time never goes back: an earlier now counts as the latest one.
 func (s *Shard) Step(now job.Instant, e Event) {
 	s.now = max(s.now, now)
+	if s.last { // nothing can be written any more
+		if c, ok := e.(Committed); ok {
+			c.apply(s)
+		}
+		return
+	}
 	s.advance()
 	e.apply(s)
 	s.advance() // what the event armed may be due already
@@ -254,7 +262,7 @@ func (s *Shard) Messages() []Message {
 
 // advance fires everything that is due.
 func (s *Shard) advance() {
-	if !s.opened {
+	if !s.Live() {
 		return
 	}
 	tick := s.now.Milliseconds()
@@ -305,8 +313,8 @@ func (s *Shard) expire(t timer) {
 
 // NextWake returns when the shard wants to step if nothing else happens.
 func (s *Shard) NextWake() job.Instant {
-	if !s.opened {
-		return job.MaxInstant // the first batch wakes it
+	if !s.Live() {
+		return job.MaxInstant // the end of its first batch wakes it, or of its last ones
 	}
 	wake := min(s.markedAt.Add(s.cfg.WatermarkEvery), s.retainWake())
 	if at, ok := s.wheel.Next(); ok && !s.behind {

@@ -50,7 +50,7 @@ func (s *Shard) wait(q *queue, slot *slotState, sleeps bool) {
 // Dispatch claims the first waiting slot of a handler for a worker with credit.
 func (s *Shard) Dispatch(handler string) bool {
 	q := s.queues[handler]
-	if q == nil || !s.opened {
+	if q == nil || !s.Live() {
 		return false
 	}
 	slot := q.peek()
@@ -60,6 +60,9 @@ func (s *Shard) Dispatch(handler string) bool {
 // claim makes a READY slot a worker's. The worker hears of it once the claim is
 // durable.
 func (s *Shard) claim(slot *slotState) bool {
+	if s.leaving {
+		return false
+	}
 	worker := s.workers.take(slot.job.spec.handler)
 	if worker == nil {
 		return false

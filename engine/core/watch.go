@@ -25,7 +25,7 @@ const watchEvery = 15 * time.Second
 // lookAround looks for what waits too long, or will.
 func (s *Shard) lookAround() {
 	w := &s.watch
-	if s.now < w.next || !s.opened {
+	if s.now < w.next || !s.Live() {
 		return
 	}
 	w.next = s.now.Add(watchEvery)

@@ -1,0 +1,64 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func TestAShardGivesItselfUpWithItsLastBatch(t *testing.T) {
+	r := newRig(t)
+	r.create(r.newJob("j", everySecond))
+	r.join("w", 1)
+	r.sleep(2 * time.Second) // one slot runs, one waits
+	r.wantStates("READY:1 RUNNING:1 ")
+	running := find[Assign](r)
+	r.hold = true
+	r.step(Result{Worker: running.Worker, Token: running.Token, Outcome: job.OutcomeSucceeded})
+	r.step(Leave{}) // a batch is under way
+	if r.s.Live() || r.s.Left() || r.givenUp {
+		t.Fatalf("while a batch is under way: live %v, left %v, given up %v", r.s.Live(), r.s.Left(), r.givenUp)
+	}
+	r.workers.AddCredit(r.workers.Get("w"), 1)
+	r.release()
+	if !r.s.Left() || !r.givenUp {
+		t.Fatalf("left %v, given up %v, want both", r.s.Left(), r.givenUp)
+	}
+	r.wantStates("READY:1 SUCCEEDED:1 ") // nothing was claimed any more
+	if acks := takeAll[Ack](r); len(acks) != 1 || !acks[0].Accepted {
+		t.Errorf("the result was answered by %+v", acks)
+	}
+	if r.watermark != r.now {
+		t.Errorf("the watermark is %s, want %s: the next owner would look for what is there", r.watermark, r.now)
+	}
+	writes := r.writes
+	r.now = r.now.Add(5 * time.Second)
+	r.step(Tick{})
+	r.step(Result{Worker: running.Worker, Token: running.Token, Outcome: job.OutcomeSucceeded})
+	r.step(WorkerLost{Worker: running.Worker})
+	if r.writes != writes || r.s.HasPending() || r.s.NextWake() != job.MaxInstant {
+		t.Errorf("a shard that has left writes %d rows, has pending %v, wakes at %s", r.writes-writes, r.s.HasPending(), r.s.NextWake())
+	}
+	r.restart()
+	r.sleep(time.Second)
+	if n := len(r.slots); n != 8 {
+		t.Errorf("%d slots after the next owner took the shard, want 8", n)
+	}
+}
+
+func TestAShardLeavesThoughMuchIsToBeWritten(t *testing.T) {
+	r := newRig(t)
+	for i := range 40 {
+		r.create(r.newJob(string(rune('a'+i%26))+string(rune('a'+i/26)), everySecond))
+	}
+	r.hold = true
+	r.now = r.now.Add(3 * time.Second)
+	r.step(Tick{})
+	r.room = func() int { return 7 }
+	r.step(Leave{})
+	r.release()
+	if !r.s.Left() || len(r.slots) != 120 {
+		t.Errorf("left %v with %d slots, want 120", r.s.Left(), len(r.slots))
+	}
+}
