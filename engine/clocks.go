@@ -50,11 +50,13 @@ func (l *loop) readClocks(ctx context.Context) clock.Reading {
 // time returns the node's time.
 func (l *loop) time() job.Instant { return l.clock.Now(l.cfg.Clock.Monotonic()) }
 
-// compareClocks holds the node's clock against others. A node that is off from a database
-// that nobody else disagrees with should fire no more; it has no peers to ask yet, so it
-// goes on, and says so.
+// compareClocks holds the node's clock against others, and tells the coordinator how the node
+// is: one whose clock is off from a database with which another node agrees has its shards
+// taken; if all disagree, it goes on, and says so.
 func (l *loop) compareClocks(r clock.Reading) {
 	v := l.clock.Compare(r)
+	l.proof.answered(r.Database != 0, time.Now())
+	l.tellHealth(v)
 	l.cfg.Observer.ClocksCompared(v)
 	if v.Alarm != l.alarmed {
 		l.alarmed = v.Alarm

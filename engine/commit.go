@@ -17,6 +17,7 @@ import (
 type group struct {
 	members []*member
 	at      job.Instant
+	began   time.Time
 	lost    []*member // fenced while it was committed
 }
 
@@ -34,7 +35,7 @@ func (l *loop) startGroup() {
 	if l.inflight != nil {
 		return
 	}
-	g := &group{at: l.now}
+	g := &group{at: l.now, began: time.Now()}
 	room := store.MaxBatchRows
 	var faulty []*core.Shard
 	for i := range l.order {
@@ -84,9 +85,7 @@ func (l *loop) finishGroup(g *group) {
 		if l.shards[id] != m.shard {
 			continue // it was loaded anew meanwhile, which is what fenced the old one
 		}
-		l.cfg.Log.Error("another owner has taken a shard", "shard", id)
-		l.cfg.Observer.FenceLost()
-		l.drop(id)
+		l.lose(id)
 	}
 	for _, m := range g.members {
 		if l.shards[m.shard.Proof().Shard] == m.shard {
@@ -94,6 +93,9 @@ func (l *loop) finishGroup(g *group) {
 				l.workers.OfferAll() // it becomes live now, and may have what workers wait for
 			}
 			l.step(m.shard, core.Committed{Outcome: m.outcome, Refused: m.refused})
+			if m.shard.Left() {
+				l.release(m.shard.Proof().Shard)
+			}
 		}
 	}
 }
@@ -129,6 +131,7 @@ func (l *loop) commit(ctx context.Context, g *group) error {
 		statements, err := l.tryCommit(ctx, g)
 		if err == nil {
 			l.node.degraded.Store(false)
+			l.proof.committed(began, time.Since(began))
 			l.cfg.Observer.Committed(g.rows(), statements, time.Since(began))
 			return nil
 		}

@@ -82,6 +82,8 @@ type Config struct {
 	CommitTimeout time.Duration
 	// InboxEvery is how often it is looked for jobs that were accepted without their owner.
 	InboxEvery time.Duration
+	// HandoverTimeout bounds how long a stopping node hands its shards over to others.
+	HandoverTimeout time.Duration
 	// DrainTimeout bounds how long a stopping node waits for running attempts.
 	DrainTimeout time.Duration
 	Log          *slog.Logger
@@ -92,12 +94,13 @@ type Config struct {
 func DefaultConfig(id string, shards int) Config {
 	return Config{
 		ID: id, Shards: shards,
-		Core:          core.DefaultConfig(rand.Float64),
-		CommitTimeout: 10 * time.Second,
-		InboxEvery:    time.Second,
-		DrainTimeout:  5 * time.Second,
-		Log:           slog.Default(),
-		Observer:      nopObserver{},
+		Core:            core.DefaultConfig(rand.Float64),
+		CommitTimeout:   10 * time.Second,
+		InboxEvery:      time.Second,
+		HandoverTimeout: 15 * time.Second,
+		DrainTimeout:    5 * time.Second,
+		Log:             slog.Default(),
+		Observer:        nopObserver{},
 	}
 }
 
@@ -142,9 +145,9 @@ func New(cfg Config, st Store, coord coordinator.Coordinator) *Node {
 // Degraded reports whether the node can't reach its database.
 func (n *Node) Degraded() bool { return n.degraded.Load() }
 
-// Run drives the node until ctx ends; then it claims nothing more, lets running
-// attempts end within DrainTimeout, writes what is left, and returns. A node runs
-// once.
+// Run drives the node until ctx ends; then it hands its shards over to other nodes, if there
+// can be any; else it claims nothing more, lets running attempts end within DrainTimeout, and
+// writes what is left. Then it returns. A node runs once.
 func (n *Node) Run(ctx context.Context) error {
 	if n.started.Swap(true) {
 		return errors.New("engine: a node runs once")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/coordinator"
+	"github.com/carillon-scheduler/carillon/coordinator/solo"
 	"github.com/carillon-scheduler/carillon/engine"
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
@@ -189,11 +190,14 @@ func TestAFailedLoadIsRepeated(t *testing.T) {
 }
 
 // failing is a coordinator that owns all shards, until it fails.
-type failing struct{ cause error }
+type failing struct {
+	*solo.Coordinator
+	cause error
+}
 
 func (f failing) Run(ctx context.Context, changes chan<- coordinator.Change) error {
 	for id := range shards {
-		changes <- coordinator.Change{Shard: shard.ID(id), Mine: true, Rev: 1}
+		changes <- coordinator.Change{Shard: shard.ID(id), Kind: coordinator.Take, Rev: 1}
 	}
 	time.Sleep(200 * time.Millisecond)
 	return f.cause
@@ -213,7 +217,7 @@ func TestACoordinatorsErrorEndsRun(t *testing.T) {
 		cfg := engine.DefaultConfig("test", shards)
 		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 		cause := errors.New("etcd is gone")
-		node := engine.New(cfg, db, failing{cause})
+		node := engine.New(cfg, db, failing{solo.New(shards, 1), cause})
 
 		ctx, cancel := context.WithCancel(t.Context())
 		var callers sync.WaitGroup

@@ -25,6 +25,7 @@ type loadJob struct {
 	proof shard.Proof
 	owned store.Owned   // taken, but not loaded yet
 	delay time.Duration // before the first try
+	keep  bool          // the claim is for a shard that may be this node's already
 }
 
 // loaders is how many shards are loaded at the same time: while one is put into memory,
@@ -99,11 +100,14 @@ func (l *loop) loadSome(ctx context.Context, tasks <-chan loadTask) error {
 			c := t.change
 			// What was tried before this change is out of date.
 			failed = slices.DeleteFunc(failed, func(j loadJob) bool { return j.id == c.Shard })
-			if !c.Mine {
-				l.release(ctx, c.Shard)
-				continue
+			switch c.Kind {
+			case coordinator.GiveUp:
+				l.inLoop(ctx, func(l *loop) { l.giveUp(c.Shard) })
+			case coordinator.Drop:
+				l.inLoop(ctx, func(l *loop) { l.release(c.Shard) })
+			default:
+				try(loadJob{id: c.Shard, claim: store.Claim{Shard: c.Shard, Node: l.cfg.ID, Gen: c.Gen, Rev: c.Rev}, keep: c.Kind == coordinator.Keep})
 			}
-			try(loadJob{id: c.Shard, claim: store.Claim{Shard: c.Shard, Node: l.cfg.ID, Gen: c.Gen, Rev: c.Rev}})
 		case <-retry.C:
 			again := failed
 			failed = nil
@@ -116,10 +120,8 @@ func (l *loop) loadSome(ctx context.Context, tasks <-chan loadTask) error {
 	}
 }
 
-func (l *loop) release(ctx context.Context, id shard.ID) {
-	// An error means that the loop has ended, and the shard with it.
-	_ = l.node.post(ctx, func(l *loop) { l.drop(id) })
-}
+// inLoop has the loop do something. If the loop has ended, its shards have, too.
+func (l *loop) inLoop(ctx context.Context, r request) { _ = l.node.post(ctx, r) }
 
 // loadRetryEvery is how often shards that could not be loaded are tried again.
 const loadRetryEvery = 500 * time.Millisecond
@@ -137,6 +139,12 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 		}
 		j.delay = 0
 	}
+	if j.keep {
+		if kept, err := l.keep(ctx, j); err != nil || kept {
+			return j, err == nil || ctx.Err() != nil
+		}
+		j.keep = false
+	}
 	room, _ := rooms.Get().(*[]job.Job)
 	if room == nil {
 		room = new([]job.Job)
@@ -144,7 +152,7 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 	loaded, err := l.tryLoad(ctx, &j, *room)
 	switch {
 	case err == nil:
-		_ = l.node.post(ctx, func(l *loop) { // fails only if the loop has ended
+		l.inLoop(ctx, func(l *loop) {
 			l.wake()
 			l.claims[j.id] = j.claim
 			l.add(core.New(l.cfg.Core, j.owned, loaded, l.workers, l.now))
@@ -159,6 +167,7 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 	case errors.Is(err, store.ErrSuperseded):
 		l.cfg.Log.Error("a shard belongs to another owner", "shard", j.id, "error", err)
 		l.cfg.Observer.FenceLost()
+		l.node.coord.Released(j.id)
 		return j, true
 	}
 	l.cfg.Log.Error("loading a shard failed; it is tried again", "shard", j.id, "error", err)
@@ -277,7 +286,7 @@ func (l *loop) read(ctx context.Context, j readJob) {
 	for ctx.Err() == nil {
 		done, err := l.tryRead(ctx, j)
 		if err == nil {
-			_ = l.node.post(ctx, func(l *loop) { // fails only if the loop has ended
+			l.inLoop(ctx, func(l *loop) {
 				l.readEnded(j)
 				done(l)
 			})
@@ -287,17 +296,17 @@ func (l *loop) read(ctx context.Context, j readJob) {
 			return
 		}
 		if fenced := (*store.FencedError)(nil); errors.As(err, &fenced) {
-			_ = l.node.post(ctx, func(l *loop) {
+			l.inLoop(ctx, func(l *loop) {
 				l.readEnded(j)
 				if l.shards[j.proof.Shard] == j.shard {
-					l.drop(j.proof.Shard)
+					l.lose(j.proof.Shard)
 				}
 			})
 			return
 		}
 		if j.read.Kind.Retains() {
 			l.cfg.Log.Warn("a read of the retention failed; it comes again", "shard", j.proof.Shard, "kind", j.read.Kind, "error", err)
-			_ = l.node.post(ctx, func(l *loop) {
+			l.inLoop(ctx, func(l *loop) {
 				l.readEnded(j)
 				if l.shards[j.proof.Shard] == j.shard {
 					l.step(j.shard, core.RetainFailed{Read: j.read})

@@ -42,6 +42,7 @@ type loop struct {
 	unloaded  []loadJob    // wait for the loader
 	loaded    atomic.Int64 // jobs, by all loaders
 
+	proof     proof
 	clock     clock.Clock
 	alarmed   bool // the clocks disagree
 	now       job.Instant
@@ -49,6 +50,7 @@ type loop struct {
 	inboxAt   job.Instant
 	inboxBusy bool
 	plannedAt job.Instant // when the loop meant to wake
+	handing   bool        // the shards are being handed over, before the node drains
 	draining  bool
 }
 
@@ -103,17 +105,24 @@ func (l *loop) run(ctx, work context.Context) error {
 		case <-stop:
 			l.wake()
 			stop = nil
-			l.drain()
-			grace := time.NewTimer(l.cfg.DrainTimeout)
+			grace := time.NewTimer(l.leave())
 			defer grace.Stop()
 			deadline = grace.C
 		case <-deadline:
-			l.hangUp()
-			return nil
+			if !l.handing {
+				l.hangUp()
+				return nil
+			}
+			l.wake()
+			l.cfg.Log.Warn("not all shards were handed over in time", "shards", len(l.shards))
+			deadline = time.After(l.drain())
 		case <-work.Done():
 			return work.Err()
 		}
 		l.turnOnce()
+		if l.handing && len(l.shards) == 0 {
+			deadline = time.After(l.drain())
+		}
 		if l.draining && l.idle() {
 			l.hangUp()
 			return nil
@@ -421,14 +430,28 @@ func (l *loop) askInboxes() {
 	l.unread = append(l.unread, readJob{inboxes: true})
 }
 
-// drain begins the end: no claims any more. What runs may end.
-func (l *loop) drain() {
+// leave begins the end, and returns how long its first part may take: the shards are handed
+// over to other nodes, which fire what is due meanwhile; if there can't be any, the node drains
+// at once.
+func (l *loop) leave() time.Duration {
+	if !l.node.coord.Leave() {
+		return l.drain()
+	}
+	l.cfg.Log.Info("handing the shards over", "shards", len(l.shards), "running", l.running())
+	l.handing = true
+	return l.cfg.HandoverTimeout
+}
+
+// drain ends the node's part: no claims any more. What runs may end. It returns how long
+// that may take.
+func (l *loop) drain() time.Duration {
 	l.cfg.Log.Info("draining", "running", l.running())
-	l.draining = true
+	l.handing, l.draining = false, true
 	l.workers.Pause()
 	for _, sess := range l.streams {
 		sess.stream.Drain()
 	}
+	return l.cfg.DrainTimeout
 }
 
 func (l *loop) running() int {

@@ -4,6 +4,8 @@ package solo
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/coordinator"
 	"github.com/carillon-scheduler/carillon/shard"
@@ -13,25 +15,81 @@ import (
 type Coordinator struct {
 	shards int
 	rev    int64
+	self   coordinator.Member
+	since  time.Time
 }
 
-var _ coordinator.Coordinator = (*Coordinator)(nil)
+var _ coordinator.Cluster = (*Coordinator)(nil)
 
 // New returns a coordinator of all shards. The revision must be larger than that
 // of every earlier process: the database then refuses what those may still send.
 func New(shards int, rev int64) *Coordinator {
-	return &Coordinator{shards: shards, rev: rev}
+	return &Coordinator{shards: shards, rev: rev, since: time.Now()}
+}
+
+// Of says who the one node is.
+func (c *Coordinator) Of(self coordinator.Member) *Coordinator {
+	c.self = self
+	c.self.Shards = c.shards
+	return c
 }
 
 // Run implements coordinator.Coordinator.
 func (c *Coordinator) Run(ctx context.Context, changes chan<- coordinator.Change) error {
 	for id := range c.shards {
 		select {
-		case changes <- coordinator.Change{Shard: shard.ID(id), Mine: true, Rev: c.rev}:
+		case changes <- coordinator.Change{Shard: shard.ID(id), Kind: coordinator.Take, Rev: c.rev}:
 		case <-ctx.Done():
 			return nil
 		}
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// Released implements coordinator.Coordinator: there is nobody else.
+func (*Coordinator) Released(shard.ID) {}
+
+// Report implements coordinator.Coordinator: there is nobody to tell.
+func (*Coordinator) Report(coordinator.Health) {}
+
+// Leave implements coordinator.Coordinator: nobody takes the shards.
+func (*Coordinator) Leave() bool { return false }
+
+// Proven implements coordinator.Coordinator.
+func (*Coordinator) Proven() time.Time { return time.Now() }
+
+// Members implements coordinator.Directory.
+func (c *Coordinator) Members() []coordinator.Member { return []coordinator.Member{c.self} }
+
+// Holder implements coordinator.Directory.
+func (c *Coordinator) Holder(id shard.ID) (coordinator.Member, bool) {
+	return c.self, id >= 0 && int(id) < c.shards
+}
+
+// Holders implements coordinator.Directory.
+func (c *Coordinator) Holders() []coordinator.Holder {
+	holders := make([]coordinator.Holder, c.shards)
+	for id := range holders {
+		holders[id] = coordinator.Holder{Shard: shard.ID(id), Node: c.self.Node, Rev: c.rev, Wanted: c.self.Node}
+	}
+	return holders
+}
+
+// Changed implements coordinator.Directory: nothing does.
+func (*Coordinator) Changed() <-chan struct{} { return nil }
+
+// Status implements coordinator.Directory.
+func (c *Coordinator) Status() coordinator.Status {
+	return coordinator.Status{Kind: "solo", Connected: true, Since: c.since, Session: true, Rev: c.rev}
+}
+
+// Pin implements coordinator.Operator.
+func (*Coordinator) Pin(context.Context, shard.ID, string) error {
+	return fmt.Errorf("solo: %w", coordinator.ErrAlone)
+}
+
+// Drain implements coordinator.Operator.
+func (*Coordinator) Drain(context.Context, string, bool) error {
+	return fmt.Errorf("solo: %w", coordinator.ErrAlone)
 }

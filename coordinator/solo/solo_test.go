@@ -14,7 +14,7 @@ func TestAllShardsAreMineUntilTheEnd(t *testing.T) {
 	changes, end := make(chan coordinator.Change), make(chan error, 1)
 	go func() { end <- solo.New(3, 7).Run(ctx, changes) }()
 	for id := range shard.ID(3) {
-		if c := <-changes; c != (coordinator.Change{Shard: id, Mine: true, Rev: 7}) {
+		if c := <-changes; c != (coordinator.Change{Shard: id, Kind: coordinator.Take, Rev: 7}) {
 			t.Errorf("change %+v", c)
 		}
 	}

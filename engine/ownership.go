@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/coordinator"
+	"github.com/carillon-scheduler/carillon/engine/clock"
+	"github.com/carillon-scheduler/carillon/engine/core"
+	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// How a shard comes to this node is in load.go; this is how it stays, and how it goes.
+
+// giveUp hands a shard over: its last batch gives it up, and its end releases it.
+func (l *loop) giveUp(id shard.ID) {
+	s := l.shards[id]
+	if s == nil {
+		l.release(id) // it was never loaded, or is to be loaded anew
+		return
+	}
+	l.step(s, core.Leave{})
+}
+
+// lose drops a shard that another owner has taken.
+func (l *loop) lose(id shard.ID) {
+	l.cfg.Log.Error("another owner has taken a shard", "shard", id)
+	l.cfg.Observer.FenceLost()
+	l.release(id)
+}
+
+// release drops a shard and lets others have it.
+func (l *loop) release(id shard.ID) {
+	l.drop(id)
+	delete(l.claims, id)
+	l.unloaded = slices.DeleteFunc(l.unloaded, func(j loadJob) bool { return j.id == id })
+	l.node.coord.Released(id)
+}
+
+// keep puts a later claim in the place of the one under which this node owns a shard. It
+// reports whether the node owns it; if not, the claim is for a take-over.
+func (l *loop) keep(ctx context.Context, j loadJob) (kept bool, err error) {
+	owned := make(chan shard.Proof, 1)
+	err = l.node.post(ctx, func(l *loop) {
+		if s := l.shards[j.id]; s != nil {
+			owned <- s.Proof()
+		} else {
+			owned <- shard.Proof{}
+		}
+	})
+	if err != nil {
+		return true, nil // the loop has ended, and the shard with it
+	}
+	p, err := await(ctx, l.node, owned)
+	if err != nil || p.Epoch == 0 {
+		return err != nil, nil
+	}
+	tryCtx, cancel := context.WithTimeout(ctx, l.cfg.CommitTimeout)
+	defer cancel()
+	err = l.node.store.Renew(tryCtx, p, j.claim)
+	fenced := (*store.FencedError)(nil)
+	switch {
+	case err == nil:
+		l.inLoop(ctx, func(l *loop) { l.claims[j.id] = j.claim })
+		return true, nil
+	case errors.As(err, &fenced):
+		l.inLoop(ctx, func(l *loop) {
+			if s := l.shards[j.id]; s != nil && s.Proof() == p {
+				l.lose(j.id)
+			}
+		})
+		return true, nil
+	case errors.Is(err, store.ErrSuperseded):
+		// The epoch holds all the same: nobody else has taken the shard.
+		l.cfg.Log.Error("a claim is older than the one before", "shard", j.id, "gen", j.claim.Gen, "rev", j.claim.Rev)
+		return true, nil
+	}
+	l.cfg.Log.Error("renewing the claim of a shard failed; it is tried again", "shard", j.id, "error", err)
+	return true, err
+}
+
+// proof is what shows that nobody else owns this node's shards yet.
+type proof struct {
+	mu    sync.Mutex
+	begun time.Time // of the latest commit that succeeded
+	took  time.Duration
+	stuck time.Time // since when the database doesn't answer anything; zero: it does
+}
+
+func (p *proof) committed(begun time.Time, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun, p.took = begun, took
+}
+
+// answered notes whether the database answers.
+func (p *proof) answered(does bool, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case does:
+		p.stuck = time.Time{}
+	case p.stuck.IsZero():
+		p.stuck = at
+	}
+}
+
+func (p *proof) health() (h coordinator.Health) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return coordinator.Health{Begun: p.begun, Took: p.took, Failing: p.stuck}
+}
+
+// slowCommit is how long a commit may take before the database counts as one that doesn't
+// answer.
+const slowCommit = time.Second
+
+// tellHealth tells the coordinator how the node is.
+func (l *loop) tellHealth(v clock.Verdict) {
+	h := l.proof.health()
+	if g := l.inflight; g != nil && time.Since(g.began) > slowCommit && (h.Failing.IsZero() || g.began.Before(h.Failing)) {
+		h.Failing = g.began
+	}
+	h.Skew, h.Off = -v.Database, v.Unfit
+	l.node.coord.Report(h)
+}
+
+// granted is how long a lease lasts that is granted now. A node that has heard neither from
+// the database nor from the coordinator for a while may not know that its shards are
+// another's; the next owner takes nothing from a worker before a lease that this node
+// could have granted is over.
+func (l *loop) granted() time.Duration {
+	proven := l.node.coord.Proven()
+	if begun := l.proof.health().Begun; begun.After(proven) {
+		proven = begun
+	}
+	return max(0, min(l.cfg.Core.Lease, l.cfg.Core.Lease-time.Since(proven)))
+}

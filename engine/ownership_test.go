@@ -1,0 +1,305 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/coordinator"
+	"github.com/carillon-scheduler/carillon/engine"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/store/sqlite"
+	"github.com/carillon-scheduler/carillon/store/storefault"
+)
+
+// script is a coordinator that says what a test has it say.
+type script struct {
+	says     chan coordinator.Change
+	released chan shard.ID
+	leaving  chan struct{}
+	others   bool
+
+	mu     sync.Mutex
+	proven time.Time // zero: now
+	health coordinator.Health
+}
+
+func newScript() *script {
+	return &script{says: make(chan coordinator.Change), released: make(chan shard.ID, 100), leaving: make(chan struct{}, 1), others: true}
+}
+
+func (c *script) Run(ctx context.Context, changes chan<- coordinator.Change) error {
+	for {
+		select {
+		case change := <-c.says:
+			changes <- change
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (c *script) Released(id shard.ID) { c.released <- id }
+
+func (c *script) Report(h coordinator.Health) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.health = h
+}
+
+func (c *script) lastHealth() coordinator.Health {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.health
+}
+
+func (c *script) Leave() bool {
+	c.leaving <- struct{}{}
+	return c.others
+}
+
+func (c *script) Proven() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.proven.IsZero() {
+		return time.Now()
+	}
+	return c.proven
+}
+
+func (c *script) say(kind coordinator.Kind, id shard.ID, rev int64) {
+	c.says <- coordinator.Change{Shard: id, Kind: kind, Rev: rev}
+}
+
+// pair is two nodes on one database.
+type pair struct {
+	t     *testing.T
+	db    *storefault.Store
+	coord [2]*script
+	node  [2]*engine.Node
+	stop  [2]func()
+}
+
+func inPair(t *testing.T, test func(t *testing.T, p *pair)) {
+	synctest.Test(t, func(t *testing.T) {
+		db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "c.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if _, err := db.InitShards(t.Context(), shards); err != nil {
+			t.Fatal(err)
+		}
+		p := &pair{t: t, db: storefault.Wrap(db, nil)}
+		for i, id := range []string{"a", "b"} {
+			cfg := engine.DefaultConfig(id, shards)
+			cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+			p.coord[i] = newScript()
+			p.node[i] = engine.New(cfg, p.db, p.coord[i])
+			ctx, cancel := context.WithCancel(context.Background())
+			end := make(chan error, 1)
+			go func() { end <- p.node[i].Run(ctx) }()
+			p.stop[i] = func() {
+				cancel()
+				if err := <-end; err != nil {
+					t.Errorf("node %s: %v", id, err)
+				}
+				p.stop[i] = func() {}
+			}
+			defer func() { p.stop[i]() }()
+		}
+		defer func() { p.coord[0].others, p.coord[1].others = false, false }()
+		for id := range shard.ID(shards) {
+			p.coord[0].say(coordinator.Take, id, 1)
+		}
+		time.Sleep(time.Second)
+		test(t, p)
+	})
+}
+
+func (p *pair) create(node int, j job.Job) error {
+	_, existing, err := p.node[node].Create(p.t.Context(), j)
+	if existing != nil {
+		p.t.Fatalf("%s exists", j.Name)
+	}
+	return err
+}
+
+func (p *pair) owned(node int) int {
+	p.t.Helper()
+	st, err := p.node[node].Stats(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return st.Owned
+}
+
+func (p *pair) wantReleased(node int, id shard.ID) {
+	p.t.Helper()
+	select {
+	case got := <-p.coord[node].released:
+		if got != id {
+			p.t.Fatalf("shard %d was released, want %d", got, id)
+		}
+	case <-time.After(time.Minute):
+		p.t.Fatalf("shard %d was never released", id)
+	}
+}
+
+func TestAPlannedMoveLosesNothing(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		j := (&rig{t: t}).job("j", cron("* * * * * *"))
+		if err := p.create(0, j); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		before, _ := p.db.Audit(t.Context(), j.Shard)
+		for rev := int64(2); rev < 6; rev++ {
+			from, to := int(rev%2), int(1-rev%2)
+			began := time.Now()
+			p.coord[from].say(coordinator.GiveUp, j.Shard, 0)
+			p.wantReleased(from, j.Shard)
+			p.coord[to].say(coordinator.Take, j.Shard, rev)
+			synctest.Wait()
+			if took := time.Since(began); took > 250*time.Millisecond {
+				t.Errorf("the move took %s", took)
+			}
+			time.Sleep(2500 * time.Millisecond)
+			if _, _, err := p.node[from].Trigger(t.Context(), j, "", ""); !errors.Is(err, engine.ErrNotOwned) {
+				t.Errorf("the node before answers %v", err)
+			}
+			if _, _, err := p.node[to].Trigger(t.Context(), j, "", ""); err != nil {
+				t.Errorf("the new owner answers %v", err)
+			}
+		}
+		a, err := p.db.Audit(t.Context(), j.Shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := before.Epoch + 8; a.Epoch != want || a.Owner != "a" {
+			t.Errorf("epoch %d of %q, want %d of a: each move ends one and begins one", a.Epoch, a.Owner, want)
+		}
+		var fires []job.Instant
+		for _, s := range a.Slots {
+			if s.Key.UID == j.UID && s.Trigger != job.TriggerManual {
+				fires = append(fires, s.Key.FireTime)
+			}
+		}
+		for i := 1; i < len(fires); i++ {
+			if fires[i]-fires[i-1] != job.Second {
+				t.Errorf("between %s and %s slots are missing", fires[i-1], fires[i])
+			}
+		}
+		if len(fires) < 12 {
+			t.Errorf("%d slots in 13 s", len(fires))
+		}
+	})
+}
+
+func TestAShardThatIsWonAgainKeepsItsEpoch(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		before, _ := p.db.Audit(t.Context(), 1)
+		p.coord[0].say(coordinator.Keep, 1, 7)
+		synctest.Wait()
+		a, _ := p.db.Audit(t.Context(), 1)
+		if a.Epoch != before.Epoch || a.Rev != 7 || p.owned(0) != shards {
+			t.Errorf("epoch %d under revision %d, %d shards; want %d under 7, %d", a.Epoch, a.Rev, p.owned(0), before.Epoch, shards)
+		}
+		// The database doesn't answer at first.
+		p.db.Use(storefault.Next(storefault.Renew, storefault.Fault{Before: true}, storefault.Fault{After: true}))
+		p.coord[0].say(coordinator.Keep, 1, 8)
+		time.Sleep(5 * time.Second)
+		if a, _ := p.db.Audit(t.Context(), 1); a.Epoch != before.Epoch || a.Rev != 8 {
+			t.Errorf("epoch %d under revision %d after repeats; want %d under 8", a.Epoch, a.Rev, before.Epoch)
+		}
+		// An older claim changes nothing: nobody else has the shard.
+		p.coord[0].say(coordinator.Keep, 1, 3)
+		synctest.Wait()
+		if a, _ := p.db.Audit(t.Context(), 1); a.Rev != 8 || p.owned(0) != shards {
+			t.Errorf("revision %d, %d shards after an older claim", a.Rev, p.owned(0))
+		}
+		// Another node has it: the next word about it says so.
+		p.coord[1].say(coordinator.Take, 1, 9)
+		synctest.Wait()
+		p.coord[0].say(coordinator.Keep, 1, 10)
+		p.wantReleased(0, 1)
+		// What isn't owned is taken over.
+		p.coord[0].say(coordinator.Keep, 1, 11)
+		time.Sleep(2 * time.Second)
+		p.wantReleased(1, 1)
+		if p.owned(0) != shards || p.owned(1) != 0 {
+			t.Errorf("the nodes own %d and %d shards, want all and none", p.owned(0), p.owned(1))
+		}
+	})
+}
+
+func TestANodeHandsItsShardsOverBeforeItEnds(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		j := (&rig{t: t}).job("j", cron("* * * * * *"))
+		if err := p.create(0, j); err != nil {
+			t.Fatal(err)
+		}
+		go p.stop[0]()
+		<-p.coord[0].leaving
+		time.Sleep(3 * time.Second) // it goes on until they are taken
+		for id := range shard.ID(shards) {
+			p.coord[0].say(coordinator.GiveUp, id, 0)
+			p.wantReleased(0, id)
+			p.coord[1].say(coordinator.Take, id, 2)
+		}
+		synctest.Wait()
+		if _, err := p.node[0].Stats(t.Context()); !errors.Is(err, engine.ErrStopping) {
+			t.Errorf("a node without shards goes on: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		a, _ := p.db.Audit(t.Context(), j.Shard)
+		for i := 1; i < len(a.Slots); i++ {
+			if a.Slots[i].Key.FireTime-a.Slots[i-1].Key.FireTime != job.Second {
+				t.Errorf("between %s and %s slots are missing", a.Slots[i-1].Key.FireTime, a.Slots[i].Key.FireTime)
+			}
+		}
+		if len(a.Slots) < 4 || p.owned(1) != shards {
+			t.Errorf("%d slots, %d shards at the other node", len(a.Slots), p.owned(1))
+		}
+	})
+}
+
+// A shard that nobody takes away keeps no node from its end.
+func TestANodeEndsThoughNobodyTakesItsShards(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		began := time.Now()
+		p.stop[0]()
+		if took := time.Since(began); took < 15*time.Second || took > 25*time.Second {
+			t.Errorf("the end took %s", took)
+		}
+	})
+}
+
+func TestADroppedShardIsReleasedWithoutAWordToTheDatabase(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		before, _ := p.db.Audit(t.Context(), 2)
+		p.db.Use(func(storefault.Op) storefault.Fault { return storefault.Fault{Before: true} })
+		time.Sleep(7 * time.Second)
+		h := p.coord[0].lastHealth()
+		if h.Failing.IsZero() || time.Since(h.Begun) < 6*time.Second {
+			t.Errorf("the coordinator was told %+v", h)
+		}
+		p.coord[0].say(coordinator.Drop, 2, 0)
+		p.wantReleased(0, 2)
+		if a, _ := p.db.Audit(t.Context(), 2); a.Epoch != before.Epoch {
+			t.Errorf("epoch %d, want %d", a.Epoch, before.Epoch)
+		}
+		p.db.Use(nil)
+		time.Sleep(3 * time.Second)
+		if h := p.coord[0].lastHealth(); !h.Failing.IsZero() || time.Since(h.Begun) > 2*time.Second {
+			t.Errorf("after the outage the coordinator was told %+v", h)
+		}
+	})
+}
