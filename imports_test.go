@@ -36,10 +36,13 @@ var law = map[string]struct {
 	"store/sqlite":    {ours: []string{"store", "store/storekit", "job", "shard"}, others: []string{"modernc.org/sqlite"}},
 	"store/cockroach": {ours: []string{"store", "store/storekit", "job", "shard"}, others: []string{"github.com/jackc/pgx/v5",
 		"github.com/cockroachdb/cockroach-go/v2", "github.com/pressly/goose/v3"}},
-	"store/cockroach/pgtest": {others: []string{"github.com/jackc/pgx/v5"}},
-	"store/storefault":       {ours: []string{"store", "job", "shard"}},
-	"coordinator":            {ours: []string{"shard"}},
-	"coordinator/solo":       {ours: []string{"coordinator", "shard"}},
+	"store/cockroach/pgtest":      {others: []string{"github.com/jackc/pgx/v5"}},
+	"store/storefault":            {ours: []string{"store", "job", "shard"}},
+	"coordinator":                 {ours: []string{"shard"}},
+	"coordinator/solo":            {ours: []string{"coordinator", "shard"}},
+	"coordinator/etcd":            {ours: []string{"coordinator", "shard"}, others: []string{"go.etcd.io/etcd/api/v3", "go.etcd.io/etcd/client/v3", "go.uber.org/zap"}},
+	"coordinator/coordinatortest": {ours: []string{"coordinator", "shard"}},
+	"coordinator/etcd/etcdtest":   {ours: []string{"coordinator/etcd"}, others: []string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/server/v3"}},
 
 	// The heart.
 	"engine/wheel": {},

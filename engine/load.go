@@ -154,6 +154,7 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 	case err == nil:
 		l.inLoop(ctx, func(l *loop) {
 			l.wake()
+			l.drop(j.id) // what it was before, if this is another claim
 			l.claims[j.id] = j.claim
 			l.add(core.New(l.cfg.Core, j.owned, loaded, l.workers, l.now))
 			clear(loaded.Recurring) // nothing of a shard lies in its rows
