@@ -481,10 +481,8 @@ func (s deadLetterService) RedriveDeadLetters(req *carillonv1.RedriveDeadLetters
 	if reason == "" {
 		reason = "redriven by a user, with others"
 	}
-	redrive := s.redrive(params)
 	b := s.bulkBy(ns, rate, brake, func(ctx context.Context, found store.SlotOf) error {
-		_, err := redrive(ctx, found, reason)
-		return err
+		return s.redriveAnywhere(ctx, found, params, reason)
 	})
 	tell := func(state carillonv1.BulkState) error {
 		b.mu.Lock()
@@ -516,8 +514,7 @@ func (s deadLetterService) DiscardDeadLetters(req *carillonv1.DiscardDeadLetters
 		return s.toStatus(ctx, "count dead letters", err)
 	}
 	b := s.bulkBy(ns, maxRedriveRate, 0, func(ctx context.Context, found store.SlotOf) error {
-		_, err := s.node.Discard(ctx, found, req.GetReason())
-		return err
+		return s.discardAnywhere(ctx, found, req.GetReason())
 	})
 	tell := func(state carillonv1.BulkState) error {
 		b.mu.Lock()

@@ -40,6 +40,9 @@ const (
 	reasonSlotFinal         = "SLOT_FINAL"
 	reasonSlotNotDead       = "SLOT_NOT_DEAD"
 	reasonShardUnowned      = "SHARD_UNOWNED"
+	reasonPeerUnreachable   = "PEER_UNREACHABLE"
+	reasonNoCluster         = "NOT_A_CLUSTER"
+	reasonNoCoordination    = "COORDINATION_UNAVAILABLE"
 	reasonStoreUnavailable  = "STORE_UNAVAILABLE"
 	reasonStopping          = "NODE_STOPPING"
 	reasonInternal          = "INTERNAL"
@@ -134,7 +137,7 @@ func (s *Server) toStatus(ctx context.Context, op string, err error) error {
 	case errors.Is(err, engine.ErrStopping):
 		return retriable(reasonStopping, op+": this node is stopping")
 	case errors.Is(err, engine.ErrNotOwned):
-		return retriable(reasonShardUnowned, op+": no node owns the shard at the moment")
+		return unowned(op, err)
 	case errors.Is(err, store.ErrUnavailable):
 		s.log.ErrorContext(ctx, "the store failed a call", "operation", op, "error", err)
 		return retriable(reasonStoreUnavailable, op+": the database can't be reached at the moment")
@@ -146,8 +149,11 @@ func (s *Server) toStatus(ctx context.Context, op string, err error) error {
 // retryAfter is what a client is told to wait before it tries again.
 const retryAfter = 500 * time.Millisecond
 
-func retriable(reason, message string) error {
-	return withDetails(codes.Unavailable, message,
-		&errdetails.ErrorInfo{Reason: reason, Domain: errorDomain},
+func retriable(reason, message string, metadata ...string) error {
+	info := &errdetails.ErrorInfo{Reason: reason, Domain: errorDomain, Metadata: map[string]string{}}
+	for i := 0; i+1 < len(metadata); i += 2 {
+		info.Metadata[metadata[i]] = metadata[i+1]
+	}
+	return withDetails(codes.Unavailable, message, info,
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
 }

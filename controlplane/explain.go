@@ -49,6 +49,12 @@ func (s slotService) ExplainSlot(ctx context.Context, req *carillonv1.ExplainSlo
 	if !exists {
 		found = store.SlotOf{Job: j, Slot: job.Slot{Key: job.SlotKey{FireTime: ref.fire, UID: j.UID}}}
 	}
+	if !s.node.Owns(j.Shard) {
+		resp := &carillonv1.ExplainSlotResponse{}
+		if s.atOwner(ctx, j.Shard, carillonv1.SlotService_ExplainSlot_FullMethodName, req, resp) {
+			return resp, nil
+		}
+	}
 	view, err := s.node.Look(ctx, j.Shard, found.Slot.Key, j.Handler)
 	if err != nil {
 		return nil, s.toStatus(ctx, "look at slot", err)

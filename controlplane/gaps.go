@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -102,6 +103,14 @@ func (s gapService) ListGaps(ctx context.Context, _ *carillonv1.ListGapsRequest)
 	for i := range gaps {
 		resp.Gaps = append(resp.Gaps, gapMessage(&gaps[i]))
 	}
+	for _, m := range s.peers.others(ctx) {
+		of := &carillonv1.ListGapsResponse{}
+		if err := s.peers.send(ctx, m, carillonv1.GapService_ListGaps_FullMethodName, &carillonv1.ListGapsRequest{}, of); err != nil {
+			return nil, err
+		}
+		resp.Gaps = append(resp.Gaps, of.GetGaps()...)
+	}
+	slices.SortStableFunc(resp.Gaps, func(a, b *carillonv1.Gap) int { return cmp.Compare(a.GetShard(), b.GetShard()) })
 	return resp, nil
 }
 

@@ -34,7 +34,7 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
 		carillonv1.RegisterJobServiceHandler, carillonv1.RegisterSlotServiceHandler, carillonv1.RegisterHandlerServiceHandler,
 		carillonv1.RegisterCalendarServiceHandler, carillonv1.RegisterGapServiceHandler, carillonv1.RegisterDeadLetterServiceHandler,
-		carillonv1.RegisterWorkerServiceHandler, carillonv1.RegisterClockServiceHandler,
+		carillonv1.RegisterWorkerServiceHandler, carillonv1.RegisterClockServiceHandler, carillonv1.RegisterClusterServiceHandler,
 	} {
 		if err := register(ctx, mux, conn); err != nil {
 			return nil, fmt.Errorf("register REST routes: %w", err)

@@ -11,8 +11,11 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/carillon-scheduler/carillon/controlplane/jobspec"
+	"github.com/carillon-scheduler/carillon/engine"
 	"github.com/carillon-scheduler/carillon/job"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	"github.com/carillon-scheduler/carillon/shard"
@@ -25,7 +28,11 @@ type jobService struct {
 	*Server
 }
 
-const maxBatchCreate = 1000
+const (
+	maxBatchCreate = 1000
+	// maxNames bounds the names that are tried for one of an own shard.
+	maxNames = 64
+)
 
 // CreateJob implements JobService.
 func (s jobService) CreateJob(ctx context.Context, req *carillonv1.CreateJobRequest) (*carillonv1.CreateJobResponse, error) {
@@ -41,16 +48,47 @@ func (s jobService) CreateJob(ctx context.Context, req *carillonv1.CreateJobRequ
 		return &carillonv1.CreateJobResponse{Job: jobMessage(&j, s.now())}, nil
 	}
 	stored, existing, err := s.node.Create(ctx, j)
+	if errors.Is(err, engine.ErrNotOwned) {
+		if resp, err := s.createAtOwner(ctx, &j, req); resp != nil || err != nil {
+			return resp, err
+		}
+		stored, existing, err = s.node.CreateByInbox(ctx, j)
+	}
 	if err != nil {
 		return nil, s.toStatus(ctx, "create job", err)
 	}
-	if existing != nil {
+	if existing != nil && existing.UID != j.UID {
 		if err := conflict("", &j, existing); err != nil {
 			return nil, err
 		}
+	}
+	if existing != nil {
 		stored = existing
 	}
 	return &carillonv1.CreateJobResponse{Job: jobMessage(stored, s.now())}, nil
+}
+
+// createAtOwner has the owner of a job's shard create it, under the name and the uid that it has
+// here: whether the owner did so before its answer was lost, a create by the inbox then meets
+// the same job. It returns nothing if there is no owner, or if it doesn't answer.
+func (s jobService) createAtOwner(ctx context.Context, j *job.Job, req *carillonv1.CreateJobRequest) (*carillonv1.CreateJobResponse, error) {
+	to, ok := s.peers.holder(ctx, j.Shard)
+	if !ok {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, handTimeout)
+	defer cancel()
+	named := proto.CloneOf(req)
+	named.JobId = j.Name
+	resp := &carillonv1.CreateJobResponse{}
+	err := s.peers.send(ctx, to, carillonv1.JobService_CreateJob_FullMethodName, named, resp, forwardUID, j.UID.String())
+	switch status.Code(err) {
+	case codes.OK:
+		return resp, nil
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown, codes.Internal, codes.Unimplemented:
+		return nil, nil
+	}
+	return nil, err
 }
 
 // BatchCreateJobs implements JobService.
@@ -160,8 +198,11 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 		return j, nil, err
 	}
 	j.Namespace, j.RequestID = ns, req.GetRequestId()
-	j.Name = jobName(ns, req.GetJobId(), req.GetRequestId())
+	j.Name = s.jobName(ns, req.GetJobId(), req.GetRequestId())
 	j.UID = job.UID(uuid.Must(uuid.NewV7()))
+	if uid, ok := forwardedUID(ctx); ok {
+		j.UID = uid
+	}
 	j.Shard = shard.Of(ns, j.Name, s.shards)
 	j.RequestHash = j.Hash() // before what depends on the time, and on the calendars' versions
 	field := prefix + "job.schedule"
@@ -191,13 +232,21 @@ func (s jobService) unlessMade(ctx context.Context, j *job.Job, refusal error) (
 }
 
 // jobName returns the name of a new job. Without one it is derived from the
-// request id, so that a repeat meets the same shard and row.
-func jobName(namespace, id, requestID string) string {
+// request id, so that a repeat meets the same shard and row; without either it is one of a
+// shard that this node owns, if there is one.
+func (s *Server) jobName(namespace, id, requestID string) string {
 	if id != "" {
 		return id
 	}
 	if requestID == "" {
-		return "job-" + strings.ToLower(rand.Text())
+		name := ""
+		for range maxNames {
+			name = "job-" + strings.ToLower(rand.Text())
+			if s.node.Owns(shard.Of(namespace, name, s.shards)) {
+				break
+			}
+		}
+		return name
 	}
 	sum := sha256.Sum256([]byte(namespace + "\x00" + requestID))
 	return "job-" + hex.EncodeToString(sum[:16])

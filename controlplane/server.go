@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -48,6 +49,12 @@ type Config struct {
 	// StreamMaxAge is after which time a worker is asked to open a new stream: so load
 	// balancers spread workers anew. Zero means an hour.
 	StreamMaxAge time.Duration
+	// Cluster tells of the nodes that share the shards, and does what operators ask for.
+	Cluster Cluster
+	// ClusterID tells this cluster from every other one.
+	ClusterID string
+	// Dial is how other nodes are called.
+	Dial []grpc.DialOption
 	// Simulated is the clock of a server on simulated time, whose node and database follow it,
 	// too. Nil: this machine's is.
 	Simulated *clock.Simulated
@@ -75,6 +82,9 @@ type Server struct {
 	stream                     grpc.StreamServerInterceptor
 	unary                      grpc.UnaryServerInterceptor
 	profiles                   bool
+	cluster                    string
+	coordination               Cluster
+	peers                      *peers
 	grpcListener, httpListener net.Listener
 	local                      *bufconn.Listener
 	health                     *health.Server
@@ -94,13 +104,22 @@ const (
 	defaultStreamMaxAge = time.Hour
 )
 
+// peerBackoff is between tries to reach another node: one that comes back is found soon.
+var peerBackoff = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
+
 // New returns a server that Run will start.
 func New(cfg Config) *Server {
 	now := time.Now
 	if cfg.Simulated != nil {
 		now = cfg.Simulated.Wall
 	}
+	dial := append([]grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxRequestBytes), grpc.MaxCallSendMsgSize(maxRequestBytes)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: peerBackoff, MinConnectTimeout: askTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+	}, cfg.Dial...)
 	return &Server{
+		cluster: cfg.ClusterID, coordination: cfg.Cluster, peers: newPeers(cfg.NodeID, cfg.Cluster, dial),
 		nodeID: cfg.NodeID, clock: now, simulated: cfg.Simulated, shards: cfg.Shards, node: cfg.Node, core: cfg.Core, store: cfg.Store,
 		catalog: &catalog{store: cfg.Store}, metrics: cfg.Metrics, log: cfg.Log,
 		streamMaxAge: cmp.Or(cfg.StreamMaxAge, defaultStreamMaxAge), profiles: cfg.Profiles,
@@ -120,7 +139,8 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect the gateway: %w", err)
 	}
-	defer conn.Close() // nothing is written on it any more
+	defer conn.Close()    // nothing is written on it any more
+	defer s.peers.close() // nothing is under way any more
 	httpServer, err := s.newHTTP(ctx, conn)
 	if err != nil {
 		return err
@@ -183,6 +203,7 @@ func stopGRPC(g *grpc.Server) {
 func (s *Server) newGRPC() *grpc.Server {
 	codec := newStrictCodec()
 	unary := []grpc.UnaryServerInterceptor{s.recoverUnary, s.countUnary, codec.unary, boundUnary}
+	unary = append(unary, s.forwardUnary)
 	if s.unary != nil {
 		unary = append(unary, s.unary)
 	}
@@ -208,6 +229,7 @@ func (s *Server) newGRPC() *grpc.Server {
 	carillonv1.RegisterGapServiceServer(g, gapService{Server: s})
 	carillonv1.RegisterDeadLetterServiceServer(g, deadLetterService{Server: s})
 	carillonv1.RegisterWorkerServiceServer(g, workerService{Server: s})
+	carillonv1.RegisterClusterServiceServer(g, clusterService{Server: s})
 	if s.simulated != nil {
 		carillonv1.RegisterClockServiceServer(g, newClockService(s, s.simulated))
 	}
@@ -234,6 +256,17 @@ func (s *Server) newHTTP(ctx context.Context, conn *grpc.ClientConn) (*http.Serv
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}, nil
 }
 
+// held is how many shards this node should have live.
+func (s *Server) held() int {
+	n := 0
+	for _, h := range s.coordination.Holders() {
+		if h.Node == s.nodeID {
+			n++
+		}
+	}
+	return n
+}
+
 // serveProfiles registers the handlers one by one: the package's own registration is
 // for a mux that everything in the process shares.
 func serveProfiles(mux *http.ServeMux) {
@@ -244,7 +277,7 @@ func serveProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 }
 
-// readyz says whether every shard is live and the database answers.
+// readyz says whether every shard that this node holds is live, and the database answers.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 	defer cancel()
@@ -252,8 +285,8 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		http.Error(w, "the node doesn't answer", http.StatusServiceUnavailable)
-	case st.Owned < s.shards:
-		http.Error(w, fmt.Sprintf("%d of %d shards are live", st.Owned, s.shards), http.StatusServiceUnavailable)
+	case st.Owned < s.held():
+		http.Error(w, fmt.Sprintf("%d of %d shards are live", st.Owned, s.held()), http.StatusServiceUnavailable)
 	case s.node.Degraded():
 		http.Error(w, "the database can't be reached", http.StatusServiceUnavailable)
 	default:

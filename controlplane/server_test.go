@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,9 +19,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/carillon-scheduler/carillon/controlplane"
+	"github.com/carillon-scheduler/carillon/coordinator"
 	"github.com/carillon-scheduler/carillon/coordinator/solo"
 	"github.com/carillon-scheduler/carillon/engine"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
+	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
@@ -48,20 +52,33 @@ func startAs(t *testing.T, path string, configure func(*controlplane.Config), tu
 	t.Helper()
 	db, err := sqlite.Open(t.Context(), path)
 	must(t, err)
+	s := startNode(t, db, "test", nil, configure, tune...)
+	stop := s.stop
+	s.stop = sync.OnceValue(func() error { return errors.Join(stop(), db.Close()) })
+	t.Cleanup(func() { must(t, s.stop()) })
+	return s
+}
+
+// startNode is startAs with a database that stays open, a name, and other nodes; nil: it is alone.
+func startNode(t *testing.T, db store.Store, name string, cluster coordinator.Cluster, configure func(*controlplane.Config), tune ...func(*engine.Config)) *server {
+	t.Helper()
 	shards, err := db.InitShards(t.Context(), 8)
 	must(t, err)
 	rev, err := db.NextRevision(t.Context())
 	must(t, err)
 	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	metrics := controlplane.NewMetrics()
-	cfg := engine.DefaultConfig("test", shards)
+	cfg := engine.DefaultConfig(name, shards)
 	cfg.Log, cfg.Observer = log, metrics
 	for _, f := range tune {
 		f(&cfg)
 	}
 	grpcListener, httpListener := listen(t), listen(t)
+	if cluster == nil {
+		cluster = solo.New(name, shards, rev)
+	}
 	served := controlplane.Config{
-		NodeID: "test", Shards: shards, Node: engine.New(cfg, db, solo.New(shards, rev)), Core: cfg.Core, Store: db, Metrics: metrics, Log: log,
+		NodeID: name, Shards: shards, Cluster: cluster, Node: engine.New(cfg, db, cluster), Core: cfg.Core, Store: db, Metrics: metrics, Log: log,
 		GRPC: grpcListener, HTTP: httpListener,
 	}
 	configure(&served)
@@ -72,22 +89,15 @@ func startAs(t *testing.T, path string, configure func(*controlplane.Config), tu
 	conn, err := grpc.NewClient(grpcListener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)))
 	must(t, err)
-	stopped := false
 	s := &server{t: t, url: "http://" + httpListener.Addr().String(), grpc: grpcListener.Addr().String(), conn: conn,
 		jobs: carillonv1.NewJobServiceClient(conn), slots: carillonv1.NewSlotServiceClient(conn), handlers: carillonv1.NewHandlerServiceClient(conn),
 		calendars: carillonv1.NewCalendarServiceClient(conn), workers: carillonv1.NewWorkerServiceClient(conn)}
-	s.stop = func() error {
-		if stopped {
-			return nil
-		}
-		stopped = true
+	stop := sync.OnceValue(func() error {
 		cancel()
-		err := <-end
-		conn.Close()
-		db.Close()
-		return err
-	}
-	t.Cleanup(func() { must(t, s.stop()) })
+		return errors.Join(<-end, conn.Close())
+	})
+	s.stop = stop
+	t.Cleanup(func() { must(t, stop()) })
 	s.eventually("the node is ready", func() bool {
 		code, _ := s.get("/readyz")
 		return code == http.StatusOK

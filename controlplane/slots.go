@@ -92,6 +92,12 @@ func (s slotService) GetSlot(ctx context.Context, req *carillonv1.GetSlotRequest
 	if err != nil {
 		return nil, err
 	}
+	if !s.node.Owns(found.Job.Shard) {
+		resp := &carillonv1.GetSlotResponse{}
+		if s.atOwner(ctx, found.Job.Shard, carillonv1.SlotService_GetSlot_FullMethodName, req, resp) {
+			return resp, nil
+		}
+	}
 	slots, err := s.withLive(ctx, []store.SlotOf{found})
 	if err != nil {
 		return nil, err
@@ -307,6 +313,20 @@ func (s *Server) redrive(params []byte) func(context.Context, store.SlotOf, stri
 	return func(ctx context.Context, found store.SlotOf, reason string) (*job.Slot, error) {
 		return s.node.Redrive(ctx, found, params, reason)
 	}
+}
+
+// redriveAnywhere redrives one slot of many, whoever owns its shard.
+func (s *Server) redriveAnywhere(ctx context.Context, found store.SlotOf, params []byte, reason string) error {
+	_, err := s.node.Redrive(ctx, found, params, reason)
+	return s.orAtOwner(ctx, found.Job.Shard, err, carillonv1.SlotService_RedriveSlot_FullMethodName,
+		&carillonv1.RedriveSlotRequest{Name: found.Job.SlotName(found.Slot.Key.FireTime), Params: document(params), Reason: reason}, &carillonv1.RedriveSlotResponse{})
+}
+
+// discardAnywhere discards one slot of many, whoever owns its shard.
+func (s *Server) discardAnywhere(ctx context.Context, found store.SlotOf, reason string) error {
+	_, err := s.node.Discard(ctx, found, reason)
+	return s.orAtOwner(ctx, found.Job.Shard, err, carillonv1.SlotService_DiscardSlot_FullMethodName,
+		&carillonv1.DiscardSlotRequest{Name: found.Job.SlotName(found.Slot.Key.FireTime), Reason: reason}, &carillonv1.DiscardSlotResponse{})
 }
 
 // otherParams reads the parameters of a redrive.

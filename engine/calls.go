@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -21,7 +20,7 @@ func (n *Node) call(ctx context.Context, id shard.ID, event func(tag uint64) cor
 		case l.draining:
 			reply <- core.Reply{Err: ErrStopping}
 		case s == nil || !s.Live():
-			reply <- core.Reply{Err: ErrNotOwned}
+			reply <- core.Reply{Err: &NotOwnedError{id}}
 		default:
 			l.lastTag++
 			l.calls[l.lastTag] = call{id, reply}
@@ -55,16 +54,13 @@ func (n *Node) forget(ctx context.Context, reply chan core.Reply) {
 }
 
 // Create stores a job and returns it, or the job that has its name or request id.
-// If the shard has no live owner here, the job goes through the inbox.
 func (n *Node) Create(ctx context.Context, j job.Job) (stored, existing *job.Job, err error) {
 	r, err := n.call(ctx, j.Shard, func(tag uint64) core.Event { return core.Create{Tag: tag, Job: j} })
-	if errors.Is(err, ErrNotOwned) {
-		return n.createByInbox(ctx, j)
-	}
 	return r.Job, r.Existing, err
 }
 
-func (n *Node) createByInbox(ctx context.Context, j job.Job) (stored, existing *job.Job, err error) {
+// CreateByInbox is Create without the shard's owner, who finds the job within a second.
+func (n *Node) CreateByInbox(ctx context.Context, j job.Job) (stored, existing *job.Job, err error) {
 	jobs := []job.Job{j}
 	all, ok, err := n.CreateAll(ctx, jobs)
 	if err != nil {

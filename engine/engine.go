@@ -32,6 +32,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
@@ -42,6 +43,7 @@ import (
 	"github.com/carillon-scheduler/carillon/coordinator"
 	"github.com/carillon-scheduler/carillon/engine/clock"
 	"github.com/carillon-scheduler/carillon/engine/core"
+	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -112,6 +114,16 @@ var (
 	ErrStopping = errors.New("the node is stopping")
 )
 
+// NotOwnedError is ErrNotOwned of a shard.
+type NotOwnedError struct{ Shard shard.ID }
+
+func (e *NotOwnedError) Error() string {
+	return fmt.Sprintf("no node owns shard %d at the moment", e.Shard)
+}
+
+// Is makes it an ErrNotOwned.
+func (*NotOwnedError) Is(target error) bool { return target == ErrNotOwned }
+
 // maxRequests bounds what waits for the loop; beyond it callers wait.
 const maxRequests = 1024
 
@@ -127,6 +139,7 @@ type Node struct {
 	stopped  chan struct{} // closed when the loop takes no more requests
 	degraded atomic.Bool   // the last commit failed
 	started  atomic.Bool
+	live     []atomic.Bool // by shard: it is owned and loaded here
 }
 
 // New returns a node that Run will start.
@@ -139,7 +152,13 @@ func New(cfg Config, st Store, coord coordinator.Coordinator) *Node {
 		cfg: cfg, store: st, coord: coord,
 		requests: make(chan request, maxRequests),
 		stopped:  make(chan struct{}),
+		live:     make([]atomic.Bool, cfg.Shards),
 	}
+}
+
+// Owns reports whether a shard is loaded here.
+func (n *Node) Owns(id shard.ID) bool {
+	return id >= 0 && int(id) < len(n.live) && n.live[id].Load()
 }
 
 // Degraded reports whether the node can't reach its database.

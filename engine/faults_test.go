@@ -217,7 +217,7 @@ func TestACoordinatorsErrorEndsRun(t *testing.T) {
 		cfg := engine.DefaultConfig("test", shards)
 		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 		cause := errors.New("etcd is gone")
-		node := engine.New(cfg, db, failing{solo.New(shards, 1), cause})
+		node := engine.New(cfg, db, failing{solo.New("test", shards, 1), cause})
 
 		ctx, cancel := context.WithCancel(t.Context())
 		var callers sync.WaitGroup

@@ -54,7 +54,7 @@ func (n *Node) Gap(ctx context.Context, id shard.ID, key store.GapKey, most int)
 	err := n.post(ctx, func(l *loop) {
 		s := l.shards[id]
 		if s == nil {
-			done <- answer{err: ErrNotOwned}
+			done <- answer{err: &NotOwnedError{id}}
 			return
 		}
 		for _, info := range s.Gaps() {

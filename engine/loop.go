@@ -376,12 +376,14 @@ func (l *loop) drop(id shard.ID) {
 		}
 	}
 	delete(l.shards, id)
+	l.node.live[id].Store(false)
 	l.reorder()
 	l.cfg.Observer.ShardOwned(false)
 }
 
 func (l *loop) add(s *core.Shard) {
 	l.shards[s.Proof().Shard] = s
+	l.node.live[s.Proof().Shard].Store(true)
 	l.reorder()
 	l.cfg.Observer.ShardOwned(true)
 	owned := core.Owned{Shard: s.Proof().Shard, Epoch: s.Proof().Epoch}

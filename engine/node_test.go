@@ -82,7 +82,7 @@ func (r *rig) begin(plan storefault.Plan) {
 	if r.time != nil {
 		cfg.Clock, st = r.time, misled{st, r.time}
 	}
-	r.node = engine.New(cfg, st, solo.New(shards, rev))
+	r.node = engine.New(cfg, st, solo.New("test", shards, rev))
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan error, 1)
 	go func() { end <- r.node.Run(ctx) }()
@@ -360,7 +360,12 @@ func TestALostFenceDropsOneShard(t *testing.T) {
 		for i := 0; shard.Of("default", name, shards) != lost; i++ {
 			name = fmt.Sprintf("later%d", i)
 		}
-		r.create(r.job(name, cron("* * * * *")))
+		later := r.job(name, cron("* * * * *"))
+		if _, _, err := r.node.Create(t.Context(), later); !errors.Is(err, engine.ErrNotOwned) {
+			t.Errorf("a create in the lost shard: %v", err)
+		}
+		_, _, err = r.node.CreateByInbox(t.Context(), later)
+		r.must(err)
 		if ids, err := r.db.InboxShards(t.Context()); err != nil || len(ids) != 1 || ids[0] != lost {
 			t.Errorf("inboxes %v, %v; want that of shard %d", ids, err, lost)
 		}

@@ -30,7 +30,7 @@ func TestAdvance(t *testing.T) {
 	cfg.InboxEvery, cfg.Core.WatermarkEvery, cfg.Core.PassEvery = time.Minute, time.Minute, time.Hour
 	rev, err := db.NextRevision(t.Context())
 	r.must(err)
-	r.node = engine.New(cfg, db, solo.New(shards, rev))
+	r.node = engine.New(cfg, db, solo.New("test", shards, rev))
 	ctx, cancel := context.WithCancel(t.Context())
 	end := make(chan error, 1)
 	go func() { end <- r.node.Run(ctx) }()

@@ -125,9 +125,10 @@ func (f *nodeFlags) assemble(ctx context.Context, id string, shards int, db stor
 		// They are proofs of life for others, and cost a write each.
 		cfg.InboxEvery, cfg.Core.WatermarkEvery, cfg.Core.PassEvery = time.Minute, time.Minute, time.Hour
 	}
-	node := engine.New(cfg, db, solo.New(shards, rev))
+	alone := solo.New(cfg.ID, shards, rev)
+	node := engine.New(cfg, db, alone)
 	served := controlplane.Config{
-		NodeID: cfg.ID, Shards: shards, Node: node, Core: cfg.Core, Store: db, Metrics: metrics, Log: log,
+		NodeID: cfg.ID, Shards: shards, Cluster: alone, Node: node, Core: cfg.Core, Store: db, Metrics: metrics, Log: log,
 		GRPC: l.grpc, HTTP: l.http, Profiles: f.profiles, StreamMaxAge: f.streamMaxAge, Simulated: f.simulated,
 	}
 	if f.chaos != nil {

@@ -21,16 +21,16 @@ type Coordinator struct {
 
 var _ coordinator.Cluster = (*Coordinator)(nil)
 
-// New returns a coordinator of all shards. The revision must be larger than that
-// of every earlier process: the database then refuses what those may still send.
-func New(shards int, rev int64) *Coordinator {
-	return &Coordinator{shards: shards, rev: rev, since: time.Now()}
+// New returns a coordinator that gives all shards to one node. The revision must be larger than
+// that of every earlier process: the database then refuses what those may still send.
+func New(node string, shards int, rev int64) *Coordinator {
+	now := time.Now()
+	return &Coordinator{shards: shards, rev: rev, since: now, self: coordinator.Member{Node: node, Started: now, Shards: shards}}
 }
 
-// Of says who the one node is.
-func (c *Coordinator) Of(self coordinator.Member) *Coordinator {
-	c.self = self
-	c.self.Shards = c.shards
+// At says what others may know of the node.
+func (c *Coordinator) At(address, version string, capacity int) *Coordinator {
+	c.self.Address, c.self.Version, c.self.Capacity = address, version, capacity
 	return c
 }
 

@@ -12,7 +12,7 @@ import (
 func TestAllShardsAreMineUntilTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	changes, end := make(chan coordinator.Change), make(chan error, 1)
-	go func() { end <- solo.New(3, 7).Run(ctx, changes) }()
+	go func() { end <- solo.New("n", 3, 7).Run(ctx, changes) }()
 	for id := range shard.ID(3) {
 		if c := <-changes; c != (coordinator.Change{Shard: id, Kind: coordinator.Take, Rev: 7}) {
 			t.Errorf("change %+v", c)
@@ -27,7 +27,7 @@ func TestAllShardsAreMineUntilTheEnd(t *testing.T) {
 func TestAStopBeforeAllShardsAreTaken(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := solo.New(3, 7).Run(ctx, make(chan coordinator.Change)); err != nil {
+	if err := solo.New("n", 3, 7).Run(ctx, make(chan coordinator.Change)); err != nil {
 		t.Error(err)
 	}
 }

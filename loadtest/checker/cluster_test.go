@@ -92,7 +92,7 @@ func (c *cluster) start() {
 	cfg.Core.GapChunk, cfg.Core.PageLimit = 1+c.rnd.IntN(20), 2+c.rnd.IntN(10)
 	cfg.Core.OnceWindow, cfg.Core.OpenFromLag, cfg.Core.OpenFromEvery = 20*time.Second, 10*time.Second, time.Second
 	cfg.DrainTimeout = time.Second
-	node := engine.New(cfg, storefault.Wrap(db, c.flaky), solo.New(shards, rev))
+	node := engine.New(cfg, storefault.Wrap(db, c.flaky), solo.New("test", shards, rev))
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan error, 1)
 	go func() { end <- node.Run(ctx) }()

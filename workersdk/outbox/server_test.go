@@ -46,7 +46,8 @@ func server(t *testing.T) (client carillonv1.JobServiceClient, address string) {
 	must(err)
 	rest, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
-	srv := controlplane.New(controlplane.Config{NodeID: "test", Shards: shards, Node: engine.New(cfg, db, solo.New(shards, rev)), Core: cfg.Core,
+	alone := solo.New("test", shards, rev)
+	srv := controlplane.New(controlplane.Config{NodeID: "test", Shards: shards, Cluster: alone, Node: engine.New(cfg, db, alone), Core: cfg.Core,
 		Store: db, Metrics: metrics, Log: log, GRPC: api, HTTP: rest})
 	conn, err := grpc.NewClient(api.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(err)

@@ -122,8 +122,9 @@ func (s *Server) serve(path string, cfg *serverConfig) {
 	node := engine.DefaultConfig("test", simulatedShards)
 	node.Log, node.Observer = cfg.log, metrics
 	node.InboxEvery, node.Core.WatermarkEvery, node.Core.PassEvery = simulatedPause, simulatedPause, time.Hour
+	alone := solo.New(node.ID, simulatedShards, rev)
 	served := controlplane.Config{
-		NodeID: node.ID, Shards: simulatedShards, Node: engine.New(node, db, solo.New(simulatedShards, rev)), Core: node.Core, Store: db,
+		NodeID: node.ID, Shards: simulatedShards, Cluster: alone, Node: engine.New(node, db, alone), Core: node.Core, Store: db,
 		Metrics: metrics, Log: cfg.log, GRPC: s.grpc, HTTP: bufconn.Listen(bufferBytes),
 	}
 	served.Stream = cfg.stream

@@ -34,7 +34,7 @@ const (
 // for each downtime of a shard; a person asks for one of a job, a backfill. A gap that
 // is filled is gone; an event tells of it.
 type GapServiceClient interface {
-	// Lists the open gaps of the shards that this node owns, by shard and age.
+	// Lists the open gaps, by shard and age. A node that can't be reached fails it.
 	ListGaps(ctx context.Context, in *ListGapsRequest, opts ...grpc.CallOption) (*ListGapsResponse, error)
 	// Reads one gap, with what it owes of each job.
 	GetGap(ctx context.Context, in *GetGapRequest, opts ...grpc.CallOption) (*GetGapResponse, error)
@@ -113,7 +113,7 @@ func (c *gapServiceClient) CancelBackfill(ctx context.Context, in *CancelBackfil
 // for each downtime of a shard; a person asks for one of a job, a backfill. A gap that
 // is filled is gone; an event tells of it.
 type GapServiceServer interface {
-	// Lists the open gaps of the shards that this node owns, by shard and age.
+	// Lists the open gaps, by shard and age. A node that can't be reached fails it.
 	ListGaps(context.Context, *ListGapsRequest) (*ListGapsResponse, error)
 	// Reads one gap, with what it owes of each job.
 	GetGap(context.Context, *GetGapRequest) (*GetGapResponse, error)

@@ -13,7 +13,7 @@ func TestSuite(t *testing.T) {
 		rev := int64(0)
 		return coordinatortest.Harness{Shards: 8, Join: func(name string, _ *coordinatortest.Database) coordinator.Cluster {
 			rev++
-			return solo.New(8, rev).Of(coordinator.Member{Node: name, Address: "here:1"})
+			return solo.New(name, 8, rev).At("here:1", "test", 100)
 		}}
 	})
 }
