@@ -98,7 +98,7 @@ var law = map[string]struct {
 	"cmd/carillon": {
 		ours: []string{"loadtest/bench", "loadtest/capacity", "controlplane", "controlplane/calendarfile", "controlplane/chaos", "controlplane/jobfile", "controlplane/jobspec", "controlplane/jsonmap", "coordinator/solo", "engine", "engine/clock", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite",
 			"workersdk", "workersdk/execrun", "workersdk/httprun"},
-		others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
+		others: []string{"github.com/google/uuid", "github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
 	},
 	"loadtest/capacity": {},
 	"loadtest/process":  {},

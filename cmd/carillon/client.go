@@ -40,7 +40,7 @@ func (c *client) call(ctx context.Context, fn func(ctx context.Context, conn *gr
 
 // follow runs fn with a connection, for as long as it takes.
 func (c *client) follow(ctx context.Context, fn func(ctx context.Context, conn *grpc.ClientConn) error) error {
-	conn, err := grpc.NewClient(c.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient(c.address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(retryCalls),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)))
 	if err != nil {
 		return invalidInput("--address %q: %w", c.address, err)
