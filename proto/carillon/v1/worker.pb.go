@@ -199,7 +199,7 @@ type ConnectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who connects. In the first message of a stream, and only there.
 	Hello *Hello `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
-	// Renews the leases of all that the worker holds on this stream.
+	// Renews the leases of all that this node attested to the worker on this stream.
 	Heartbeat *Heartbeat `protobuf:"bytes,2,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	// First lines of handlers that ran. May be lost: results repeat the instant.
 	Started []*Started `protobuf:"bytes,3,rep,name=started,proto3" json:"started,omitempty"`
@@ -215,7 +215,11 @@ type ConnectRequest struct {
 	// Attempts that the worker holds, and asks about: those of a shard for which it has
 	// seen a higher epoch. Each is answered by an attestation, or by a cancellation if it is
 	// no longer the worker's; if the node doesn't own the shard, as soon as it does.
-	Held          []*AttemptToken `protobuf:"bytes,8,rep,name=held,proto3" json:"held,omitempty"`
+	Held []*AttemptToken `protobuf:"bytes,8,rep,name=held,proto3" json:"held,omitempty"`
+	// The worker takes back up to so many of the credit that the node has in hand, to give it to
+	// another node. Taken after what this message gives; answered by "reclaimed". Needs the
+	// node's capability "reclaim"; the next one is sent only after the answer.
+	Reclaim       int32 `protobuf:"varint,9,opt,name=reclaim,proto3" json:"reclaim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -306,6 +310,13 @@ func (x *ConnectRequest) GetHeld() []*AttemptToken {
 	return nil
 }
 
+func (x *ConnectRequest) GetReclaim() int32 {
+	if x != nil {
+		return x.Reclaim
+	}
+	return 0
+}
+
 // One message of the node; every part is optional. About 1 MiB at most.
 type ConnectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -328,13 +339,25 @@ type ConnectResponse struct {
 	// The node stops: the worker should connect elsewhere. What runs goes on, its
 	// results belong to the next owner.
 	Draining bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
-	// Shards that the node has just begun to own.
+	// Shards that the node owns: all after the welcome, then those that it has just begun to own.
 	Ownerships []*Ownership `protobuf:"bytes,8,rep,name=ownerships,proto3" json:"ownerships,omitempty"`
 	// The stream is old: the worker should open a new one within 30 s, and leave this
 	// one once that is welcomed. Needs the capability "handover".
 	Reconnect bool `protobuf:"varint,9,opt,name=reconnect,proto3" json:"reconnect,omitempty"`
 	// Progress reports that are stored.
-	ProgressAcks  []*ProgressAck `protobuf:"bytes,10,rep,name=progress_acks,json=progressAcks,proto3" json:"progress_acks,omitempty"`
+	ProgressAcks []*ProgressAck `protobuf:"bytes,10,rep,name=progress_acks,json=progressAcks,proto3" json:"progress_acks,omitempty"`
+	// The nodes of the cluster: after the welcome, and at each change. Not set by a node that
+	// has no cluster: the worker then keeps its one stream. Needs the capability "membership".
+	Membership *Membership `protobuf:"bytes,11,opt,name=membership,proto3" json:"membership,omitempty"`
+	// The answer to "reclaim": exactly so many were taken back, which may be none. Credit that an
+	// attempt used up which is still on its way isn't among them. It stands behind the assignments
+	// of the same message.
+	Reclaimed *int32 `protobuf:"varint,12,opt,name=reclaimed,proto3,oneof" json:"reclaimed,omitempty"`
+	// How many slots wait at this node, ready to run now, for which it has no credit of this
+	// worker: at most the worker's capacity. Sent when it becomes more than none, becomes none, or
+	// has doubled or halved, at most every 100 ms; a stream begins with none. It promises
+	// nothing: other workers are told of the same slots. Needs the capability "reclaim".
+	Wanted        *int32 `protobuf:"varint,13,opt,name=wanted,proto3,oneof" json:"wanted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -439,6 +462,137 @@ func (x *ConnectResponse) GetProgressAcks() []*ProgressAck {
 	return nil
 }
 
+func (x *ConnectResponse) GetMembership() *Membership {
+	if x != nil {
+		return x.Membership
+	}
+	return nil
+}
+
+func (x *ConnectResponse) GetReclaimed() int32 {
+	if x != nil && x.Reclaimed != nil {
+		return *x.Reclaimed
+	}
+	return 0
+}
+
+func (x *ConnectResponse) GetWanted() int32 {
+	if x != nil && x.Wanted != nil {
+		return *x.Wanted
+	}
+	return 0
+}
+
+// The nodes of a cluster: always the whole list.
+type Membership struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The nodes, each once. An empty list says nothing.
+	Members       []*Member `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Membership) Reset() {
+	*x = Membership{}
+	mi := &file_carillon_v1_worker_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Membership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Membership) ProtoMessage() {}
+
+func (x *Membership) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_worker_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Membership.ProtoReflect.Descriptor instead.
+func (*Membership) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Membership) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+// One node of a cluster.
+type Member struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the node, as in its welcome.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Where workers reach it: a gRPC target, such as "10.0.0.7:7070".
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// It is about to leave: it takes no credit, and opens no new streams to those who have none.
+	Draining      bool `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_carillon_v1_worker_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_worker_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Member) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Member) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Member) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
 // Who owns a shard.
 type Ownership struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -452,7 +606,7 @@ type Ownership struct {
 
 func (x *Ownership) Reset() {
 	*x = Ownership{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[2]
+	mi := &file_carillon_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +618,7 @@ func (x *Ownership) String() string {
 func (*Ownership) ProtoMessage() {}
 
 func (x *Ownership) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[2]
+	mi := &file_carillon_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +631,7 @@ func (x *Ownership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
 func (*Ownership) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{2}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Ownership) GetShard() int32 {
@@ -513,7 +667,7 @@ type AttemptToken struct {
 
 func (x *AttemptToken) Reset() {
 	*x = AttemptToken{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[3]
+	mi := &file_carillon_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +679,7 @@ func (x *AttemptToken) String() string {
 func (*AttemptToken) ProtoMessage() {}
 
 func (x *AttemptToken) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[3]
+	mi := &file_carillon_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +692,7 @@ func (x *AttemptToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptToken.ProtoReflect.Descriptor instead.
 func (*AttemptToken) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AttemptToken) GetShard() int32 {
@@ -598,7 +752,9 @@ type Hello struct {
 	Sdk string `protobuf:"bytes,8,opt,name=sdk,proto3" json:"sdk,omitempty"`
 	// The version of the protocol that the worker speaks: 1. Unset means 1.
 	ProtocolVersion int32 `protobuf:"varint,9,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"`
-	// What it is capable of beyond that: "handover". Unknown ones are ignored.
+	// What it is capable of beyond that: "handover", which means that it opens a new stream when it
+	// is asked to; "membership", that it follows the cluster's nodes, and keeps a stream to each;
+	// "reclaim", that it moves its credit to where it is wanted. Unknown ones are ignored.
 	Capabilities  []string `protobuf:"bytes,10,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -606,7 +762,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[4]
+	mi := &file_carillon_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +774,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[4]
+	mi := &file_carillon_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +787,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Hello) GetWorkerId() string {
@@ -715,7 +871,7 @@ type HandlerRegistration struct {
 
 func (x *HandlerRegistration) Reset() {
 	*x = HandlerRegistration{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[5]
+	mi := &file_carillon_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +883,7 @@ func (x *HandlerRegistration) String() string {
 func (*HandlerRegistration) ProtoMessage() {}
 
 func (x *HandlerRegistration) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[5]
+	mi := &file_carillon_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +896,7 @@ func (x *HandlerRegistration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandlerRegistration.ProtoReflect.Descriptor instead.
 func (*HandlerRegistration) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HandlerRegistration) GetName() string {
@@ -762,15 +918,23 @@ type Welcome struct {
 	// The version of the protocol that both speak: the lower of the two. Unset means 1.
 	ProtocolVersion int32 `protobuf:"varint,4,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"`
 	// What the node is capable of beyond that: "checkpoints", which means that it stores
-	// and acknowledges progress reports. Unknown ones are ignored.
-	Capabilities  []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// and acknowledges progress reports; "reclaim", that it gives credit back. Unknown ones are
+	// ignored.
+	Capabilities []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// The id of the cluster; empty: the node doesn't say. Epochs count within one cluster: a
+	// worker that sees another id than before forgets those that it saw.
+	Cluster string `protobuf:"bytes,6,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// How long the leases of what this node attests last from the moment at which the worker sent
+	// its hello, if that is shorter than the lease: the node's own right to its shards may end
+	// before. Not set: the whole lease.
+	Granted       *durationpb.Duration `protobuf:"bytes,7,opt,name=granted,proto3" json:"granted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[6]
+	mi := &file_carillon_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +946,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[6]
+	mi := &file_carillon_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +959,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Welcome) GetNode() string {
@@ -833,6 +997,20 @@ func (x *Welcome) GetCapabilities() []string {
 	return nil
 }
 
+func (x *Welcome) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *Welcome) GetGranted() *durationpb.Duration {
+	if x != nil {
+		return x.Granted
+	}
+	return nil
+}
+
 // Renews the leases.
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -844,7 +1022,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[7]
+	mi := &file_carillon_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +1034,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[7]
+	mi := &file_carillon_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +1047,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Heartbeat) GetSequence() int64 {
@@ -879,19 +1057,22 @@ func (x *Heartbeat) GetSequence() int64 {
 	return 0
 }
 
-// The answer to a heartbeat: the leases last for the lease time from the moment
-// at which the worker sent it.
+// The answer to a heartbeat: the leases of what this node attests last for the lease time from
+// the moment at which the worker sent it.
 type HeartbeatAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The heartbeat.
-	Sequence      int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// How long they last instead, if that is shorter. Not set: the whole lease. It never takes
+	// back what an earlier answer granted.
+	Lease         *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[8]
+	mi := &file_carillon_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +1084,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[8]
+	mi := &file_carillon_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +1097,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HeartbeatAck) GetSequence() int64 {
@@ -924,6 +1105,13 @@ func (x *HeartbeatAck) GetSequence() int64 {
 		return x.Sequence
 	}
 	return 0
+}
+
+func (x *HeartbeatAck) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
 }
 
 // What the node says of a held attempt.
@@ -941,7 +1129,7 @@ type Attestation struct {
 
 func (x *Attestation) Reset() {
 	*x = Attestation{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[9]
+	mi := &file_carillon_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1141,7 @@ func (x *Attestation) String() string {
 func (*Attestation) ProtoMessage() {}
 
 func (x *Attestation) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[9]
+	mi := &file_carillon_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1154,7 @@ func (x *Attestation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attestation.ProtoReflect.Descriptor instead.
 func (*Attestation) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Attestation) GetToken() *AttemptToken {
@@ -1022,7 +1210,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[10]
+	mi := &file_carillon_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1222,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[10]
+	mi := &file_carillon_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1235,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Assignment) GetToken() *AttemptToken {
@@ -1140,7 +1328,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[11]
+	mi := &file_carillon_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1340,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[11]
+	mi := &file_carillon_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1353,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Started) GetToken() *AttemptToken {
@@ -1205,7 +1393,7 @@ type ProgressReport struct {
 
 func (x *ProgressReport) Reset() {
 	*x = ProgressReport{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[12]
+	mi := &file_carillon_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1405,7 @@ func (x *ProgressReport) String() string {
 func (*ProgressReport) ProtoMessage() {}
 
 func (x *ProgressReport) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[12]
+	mi := &file_carillon_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1418,7 @@ func (x *ProgressReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReport.ProtoReflect.Descriptor instead.
 func (*ProgressReport) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ProgressReport) GetToken() *AttemptToken {
@@ -1283,7 +1471,7 @@ type ProgressAck struct {
 
 func (x *ProgressAck) Reset() {
 	*x = ProgressAck{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[13]
+	mi := &file_carillon_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1483,7 @@ func (x *ProgressAck) String() string {
 func (*ProgressAck) ProtoMessage() {}
 
 func (x *ProgressAck) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[13]
+	mi := &file_carillon_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1496,7 @@ func (x *ProgressAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressAck.ProtoReflect.Descriptor instead.
 func (*ProgressAck) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ProgressAck) GetToken() *AttemptToken {
@@ -1364,7 +1552,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[14]
+	mi := &file_carillon_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1376,7 +1564,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[14]
+	mi := &file_carillon_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1389,7 +1577,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AttemptResult) GetToken() *AttemptToken {
@@ -1479,7 +1667,7 @@ type ResultAck struct {
 
 func (x *ResultAck) Reset() {
 	*x = ResultAck{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[15]
+	mi := &file_carillon_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1679,7 @@ func (x *ResultAck) String() string {
 func (*ResultAck) ProtoMessage() {}
 
 func (x *ResultAck) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[15]
+	mi := &file_carillon_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1692,7 @@ func (x *ResultAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultAck.ProtoReflect.Descriptor instead.
 func (*ResultAck) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ResultAck) GetToken() *AttemptToken {
@@ -1551,7 +1739,7 @@ type Cancellation struct {
 
 func (x *Cancellation) Reset() {
 	*x = Cancellation{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[16]
+	mi := &file_carillon_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1751,7 @@ func (x *Cancellation) String() string {
 func (*Cancellation) ProtoMessage() {}
 
 func (x *Cancellation) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[16]
+	mi := &file_carillon_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1764,7 @@ func (x *Cancellation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancellation.ProtoReflect.Descriptor instead.
 func (*Cancellation) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Cancellation) GetToken() *AttemptToken {
@@ -1625,7 +1813,7 @@ type PollRequest struct {
 
 func (x *PollRequest) Reset() {
 	*x = PollRequest{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[17]
+	mi := &file_carillon_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1825,7 @@ func (x *PollRequest) String() string {
 func (*PollRequest) ProtoMessage() {}
 
 func (x *PollRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[17]
+	mi := &file_carillon_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1838,7 @@ func (x *PollRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PollRequest.ProtoReflect.Descriptor instead.
 func (*PollRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PollRequest) GetWorkerId() string {
@@ -1724,7 +1912,7 @@ type PollResponse struct {
 
 func (x *PollResponse) Reset() {
 	*x = PollResponse{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[18]
+	mi := &file_carillon_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1924,7 @@ func (x *PollResponse) String() string {
 func (*PollResponse) ProtoMessage() {}
 
 func (x *PollResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[18]
+	mi := &file_carillon_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1937,7 @@ func (x *PollResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PollResponse.ProtoReflect.Descriptor instead.
 func (*PollResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PollResponse) GetAssignments() []*Assignment {
@@ -1806,7 +1994,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[19]
+	mi := &file_carillon_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +2006,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[19]
+	mi := &file_carillon_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +2019,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExtendRequest) GetWorkerId() string {
@@ -1886,7 +2074,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[20]
+	mi := &file_carillon_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +2086,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[20]
+	mi := &file_carillon_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2099,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExtendResponse) GetAttestations() []*Attestation {
@@ -1950,7 +2138,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[21]
+	mi := &file_carillon_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2150,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[21]
+	mi := &file_carillon_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2163,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FinishRequest) GetWorkerId() string {
@@ -2011,7 +2199,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[22]
+	mi := &file_carillon_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2211,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[22]
+	mi := &file_carillon_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2224,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FinishResponse) GetAcks() []*ResultAck {
@@ -2050,7 +2238,7 @@ var File_carillon_v1_worker_proto protoreflect.FileDescriptor
 
 const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x18carillon/v1/worker.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x16carillon/v1/slot.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf2\x02\n" +
+	"\x18carillon/v1/worker.proto\x12\vcarillon.v1\x1a\x16carillon/v1/json.proto\x1a\x16carillon/v1/slot.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8c\x03\n" +
 	"\x0eConnectRequest\x12(\n" +
 	"\x05hello\x18\x01 \x01(\v2\x12.carillon.v1.HelloR\x05hello\x124\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x16.carillon.v1.HeartbeatR\theartbeat\x12.\n" +
@@ -2059,7 +2247,8 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\aresults\x18\x05 \x03(\v2\x1a.carillon.v1.AttemptResultR\aresults\x12\x16\n" +
 	"\x06credit\x18\x06 \x01(\x05R\x06credit\x12\x1a\n" +
 	"\bdraining\x18\a \x01(\bR\bdraining\x12-\n" +
-	"\x04held\x18\b \x03(\v2\x19.carillon.v1.AttemptTokenR\x04held\"\xa5\x04\n" +
+	"\x04held\x18\b \x03(\v2\x19.carillon.v1.AttemptTokenR\x04held\x12\x18\n" +
+	"\areclaim\x18\t \x01(\x05R\areclaim\"\xb7\x05\n" +
 	"\x0fConnectResponse\x12.\n" +
 	"\awelcome\x18\x01 \x01(\v2\x14.carillon.v1.WelcomeR\awelcome\x12>\n" +
 	"\rheartbeat_ack\x18\x02 \x01(\v2\x19.carillon.v1.HeartbeatAckR\fheartbeatAck\x12<\n" +
@@ -2074,7 +2263,22 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"ownerships\x12\x1c\n" +
 	"\treconnect\x18\t \x01(\bR\treconnect\x12=\n" +
 	"\rprogress_acks\x18\n" +
-	" \x03(\v2\x18.carillon.v1.ProgressAckR\fprogressAcks\"7\n" +
+	" \x03(\v2\x18.carillon.v1.ProgressAckR\fprogressAcks\x127\n" +
+	"\n" +
+	"membership\x18\v \x01(\v2\x17.carillon.v1.MembershipR\n" +
+	"membership\x12!\n" +
+	"\treclaimed\x18\f \x01(\x05H\x00R\treclaimed\x88\x01\x01\x12\x1b\n" +
+	"\x06wanted\x18\r \x01(\x05H\x01R\x06wanted\x88\x01\x01B\f\n" +
+	"\n" +
+	"_reclaimedB\t\n" +
+	"\a_wanted\";\n" +
+	"\n" +
+	"Membership\x12-\n" +
+	"\amembers\x18\x01 \x03(\v2\x13.carillon.v1.MemberR\amembers\"R\n" +
+	"\x06Member\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bdraining\x18\x03 \x01(\bR\bdraining\"7\n" +
 	"\tOwnership\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\x05R\x05shard\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\"\x8f\x01\n" +
@@ -2098,17 +2302,20 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\fcapabilities\x18\n" +
 	" \x03(\tR\fcapabilities\".\n" +
 	"\x13HandlerRegistration\x12\x17\n" +
-	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\xe7\x01\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\xb6\x02\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12H\n" +
 	"\x12heartbeat_interval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12)\n" +
 	"\x10protocol_version\x18\x04 \x01(\x05R\x0fprotocolVersion\x12\"\n" +
-	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\"'\n" +
+	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\x12\x18\n" +
+	"\acluster\x18\x06 \x01(\tR\acluster\x123\n" +
+	"\agranted\x18\a \x01(\v2\x19.google.protobuf.DurationR\agranted\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x03R\bsequence\"*\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\"[\n" +
 	"\fHeartbeatAck\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x03R\bsequence\"\x8f\x01\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12/\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\x8f\x01\n" +
 	"\vAttestation\x12/\n" +
 	"\x05token\x18\x01 \x01(\v2\x19.carillon.v1.AttemptTokenR\x05token\x129\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x1f.carillon.v1.AttestationVerdictR\averdict\x12\x14\n" +
@@ -2239,109 +2446,115 @@ func file_carillon_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_carillon_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_carillon_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_carillon_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_carillon_v1_worker_proto_goTypes = []any{
 	(AttestationVerdict)(0),       // 0: carillon.v1.AttestationVerdict
 	(ResultVerdict)(0),            // 1: carillon.v1.ResultVerdict
 	(CancellationReason)(0),       // 2: carillon.v1.CancellationReason
 	(*ConnectRequest)(nil),        // 3: carillon.v1.ConnectRequest
 	(*ConnectResponse)(nil),       // 4: carillon.v1.ConnectResponse
-	(*Ownership)(nil),             // 5: carillon.v1.Ownership
-	(*AttemptToken)(nil),          // 6: carillon.v1.AttemptToken
-	(*Hello)(nil),                 // 7: carillon.v1.Hello
-	(*HandlerRegistration)(nil),   // 8: carillon.v1.HandlerRegistration
-	(*Welcome)(nil),               // 9: carillon.v1.Welcome
-	(*Heartbeat)(nil),             // 10: carillon.v1.Heartbeat
-	(*HeartbeatAck)(nil),          // 11: carillon.v1.HeartbeatAck
-	(*Attestation)(nil),           // 12: carillon.v1.Attestation
-	(*Assignment)(nil),            // 13: carillon.v1.Assignment
-	(*Started)(nil),               // 14: carillon.v1.Started
-	(*ProgressReport)(nil),        // 15: carillon.v1.ProgressReport
-	(*ProgressAck)(nil),           // 16: carillon.v1.ProgressAck
-	(*AttemptResult)(nil),         // 17: carillon.v1.AttemptResult
-	(*ResultAck)(nil),             // 18: carillon.v1.ResultAck
-	(*Cancellation)(nil),          // 19: carillon.v1.Cancellation
-	(*PollRequest)(nil),           // 20: carillon.v1.PollRequest
-	(*PollResponse)(nil),          // 21: carillon.v1.PollResponse
-	(*ExtendRequest)(nil),         // 22: carillon.v1.ExtendRequest
-	(*ExtendResponse)(nil),        // 23: carillon.v1.ExtendResponse
-	(*FinishRequest)(nil),         // 24: carillon.v1.FinishRequest
-	(*FinishResponse)(nil),        // 25: carillon.v1.FinishResponse
-	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
-	(*Json)(nil),                  // 27: carillon.v1.Json
-	(SlotTrigger)(0),              // 28: carillon.v1.SlotTrigger
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
-	(*Progress)(nil),              // 30: carillon.v1.Progress
-	(AttemptOutcome)(0),           // 31: carillon.v1.AttemptOutcome
+	(*Membership)(nil),            // 5: carillon.v1.Membership
+	(*Member)(nil),                // 6: carillon.v1.Member
+	(*Ownership)(nil),             // 7: carillon.v1.Ownership
+	(*AttemptToken)(nil),          // 8: carillon.v1.AttemptToken
+	(*Hello)(nil),                 // 9: carillon.v1.Hello
+	(*HandlerRegistration)(nil),   // 10: carillon.v1.HandlerRegistration
+	(*Welcome)(nil),               // 11: carillon.v1.Welcome
+	(*Heartbeat)(nil),             // 12: carillon.v1.Heartbeat
+	(*HeartbeatAck)(nil),          // 13: carillon.v1.HeartbeatAck
+	(*Attestation)(nil),           // 14: carillon.v1.Attestation
+	(*Assignment)(nil),            // 15: carillon.v1.Assignment
+	(*Started)(nil),               // 16: carillon.v1.Started
+	(*ProgressReport)(nil),        // 17: carillon.v1.ProgressReport
+	(*ProgressAck)(nil),           // 18: carillon.v1.ProgressAck
+	(*AttemptResult)(nil),         // 19: carillon.v1.AttemptResult
+	(*ResultAck)(nil),             // 20: carillon.v1.ResultAck
+	(*Cancellation)(nil),          // 21: carillon.v1.Cancellation
+	(*PollRequest)(nil),           // 22: carillon.v1.PollRequest
+	(*PollResponse)(nil),          // 23: carillon.v1.PollResponse
+	(*ExtendRequest)(nil),         // 24: carillon.v1.ExtendRequest
+	(*ExtendResponse)(nil),        // 25: carillon.v1.ExtendResponse
+	(*FinishRequest)(nil),         // 26: carillon.v1.FinishRequest
+	(*FinishResponse)(nil),        // 27: carillon.v1.FinishResponse
+	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
+	(*Json)(nil),                  // 29: carillon.v1.Json
+	(SlotTrigger)(0),              // 30: carillon.v1.SlotTrigger
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*Progress)(nil),              // 32: carillon.v1.Progress
+	(AttemptOutcome)(0),           // 33: carillon.v1.AttemptOutcome
 }
 var file_carillon_v1_worker_proto_depIdxs = []int32{
-	7,  // 0: carillon.v1.ConnectRequest.hello:type_name -> carillon.v1.Hello
-	10, // 1: carillon.v1.ConnectRequest.heartbeat:type_name -> carillon.v1.Heartbeat
-	14, // 2: carillon.v1.ConnectRequest.started:type_name -> carillon.v1.Started
-	15, // 3: carillon.v1.ConnectRequest.progress:type_name -> carillon.v1.ProgressReport
-	17, // 4: carillon.v1.ConnectRequest.results:type_name -> carillon.v1.AttemptResult
-	6,  // 5: carillon.v1.ConnectRequest.held:type_name -> carillon.v1.AttemptToken
-	9,  // 6: carillon.v1.ConnectResponse.welcome:type_name -> carillon.v1.Welcome
-	11, // 7: carillon.v1.ConnectResponse.heartbeat_ack:type_name -> carillon.v1.HeartbeatAck
-	12, // 8: carillon.v1.ConnectResponse.attestations:type_name -> carillon.v1.Attestation
-	18, // 9: carillon.v1.ConnectResponse.result_acks:type_name -> carillon.v1.ResultAck
-	19, // 10: carillon.v1.ConnectResponse.cancellations:type_name -> carillon.v1.Cancellation
-	13, // 11: carillon.v1.ConnectResponse.assignments:type_name -> carillon.v1.Assignment
-	5,  // 12: carillon.v1.ConnectResponse.ownerships:type_name -> carillon.v1.Ownership
-	16, // 13: carillon.v1.ConnectResponse.progress_acks:type_name -> carillon.v1.ProgressAck
-	8,  // 14: carillon.v1.Hello.handlers:type_name -> carillon.v1.HandlerRegistration
-	6,  // 15: carillon.v1.Hello.held:type_name -> carillon.v1.AttemptToken
-	17, // 16: carillon.v1.Hello.results:type_name -> carillon.v1.AttemptResult
-	26, // 17: carillon.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	26, // 18: carillon.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	6,  // 19: carillon.v1.Attestation.token:type_name -> carillon.v1.AttemptToken
-	0,  // 20: carillon.v1.Attestation.verdict:type_name -> carillon.v1.AttestationVerdict
-	6,  // 21: carillon.v1.Assignment.token:type_name -> carillon.v1.AttemptToken
-	27, // 22: carillon.v1.Assignment.params:type_name -> carillon.v1.Json
-	28, // 23: carillon.v1.Assignment.trigger:type_name -> carillon.v1.SlotTrigger
-	29, // 24: carillon.v1.Assignment.fire_time:type_name -> google.protobuf.Timestamp
-	26, // 25: carillon.v1.Assignment.timeout:type_name -> google.protobuf.Duration
-	6,  // 26: carillon.v1.Started.token:type_name -> carillon.v1.AttemptToken
-	29, // 27: carillon.v1.Started.start_time:type_name -> google.protobuf.Timestamp
-	6,  // 28: carillon.v1.ProgressReport.token:type_name -> carillon.v1.AttemptToken
-	30, // 29: carillon.v1.ProgressReport.progress:type_name -> carillon.v1.Progress
-	6,  // 30: carillon.v1.ProgressAck.token:type_name -> carillon.v1.AttemptToken
-	6,  // 31: carillon.v1.AttemptResult.token:type_name -> carillon.v1.AttemptToken
-	29, // 32: carillon.v1.AttemptResult.start_time:type_name -> google.protobuf.Timestamp
-	31, // 33: carillon.v1.AttemptResult.outcome:type_name -> carillon.v1.AttemptOutcome
-	27, // 34: carillon.v1.AttemptResult.result:type_name -> carillon.v1.Json
-	26, // 35: carillon.v1.AttemptResult.retry_after:type_name -> google.protobuf.Duration
-	6,  // 36: carillon.v1.ResultAck.token:type_name -> carillon.v1.AttemptToken
-	1,  // 37: carillon.v1.ResultAck.verdict:type_name -> carillon.v1.ResultVerdict
-	6,  // 38: carillon.v1.Cancellation.token:type_name -> carillon.v1.AttemptToken
-	2,  // 39: carillon.v1.Cancellation.reason:type_name -> carillon.v1.CancellationReason
-	26, // 40: carillon.v1.PollRequest.wait:type_name -> google.protobuf.Duration
-	6,  // 41: carillon.v1.PollRequest.held:type_name -> carillon.v1.AttemptToken
-	13, // 42: carillon.v1.PollResponse.assignments:type_name -> carillon.v1.Assignment
-	12, // 43: carillon.v1.PollResponse.attestations:type_name -> carillon.v1.Attestation
-	26, // 44: carillon.v1.PollResponse.lease:type_name -> google.protobuf.Duration
-	26, // 45: carillon.v1.PollResponse.heartbeat_interval:type_name -> google.protobuf.Duration
-	6,  // 46: carillon.v1.ExtendRequest.held:type_name -> carillon.v1.AttemptToken
-	14, // 47: carillon.v1.ExtendRequest.started:type_name -> carillon.v1.Started
-	15, // 48: carillon.v1.ExtendRequest.progress:type_name -> carillon.v1.ProgressReport
-	12, // 49: carillon.v1.ExtendResponse.attestations:type_name -> carillon.v1.Attestation
-	16, // 50: carillon.v1.ExtendResponse.progress_acks:type_name -> carillon.v1.ProgressAck
-	26, // 51: carillon.v1.ExtendResponse.lease:type_name -> google.protobuf.Duration
-	17, // 52: carillon.v1.FinishRequest.results:type_name -> carillon.v1.AttemptResult
-	18, // 53: carillon.v1.FinishResponse.acks:type_name -> carillon.v1.ResultAck
-	3,  // 54: carillon.v1.WorkerService.Connect:input_type -> carillon.v1.ConnectRequest
-	20, // 55: carillon.v1.WorkerService.Poll:input_type -> carillon.v1.PollRequest
-	22, // 56: carillon.v1.WorkerService.Extend:input_type -> carillon.v1.ExtendRequest
-	24, // 57: carillon.v1.WorkerService.Finish:input_type -> carillon.v1.FinishRequest
-	4,  // 58: carillon.v1.WorkerService.Connect:output_type -> carillon.v1.ConnectResponse
-	21, // 59: carillon.v1.WorkerService.Poll:output_type -> carillon.v1.PollResponse
-	23, // 60: carillon.v1.WorkerService.Extend:output_type -> carillon.v1.ExtendResponse
-	25, // 61: carillon.v1.WorkerService.Finish:output_type -> carillon.v1.FinishResponse
-	58, // [58:62] is the sub-list for method output_type
-	54, // [54:58] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	9,  // 0: carillon.v1.ConnectRequest.hello:type_name -> carillon.v1.Hello
+	12, // 1: carillon.v1.ConnectRequest.heartbeat:type_name -> carillon.v1.Heartbeat
+	16, // 2: carillon.v1.ConnectRequest.started:type_name -> carillon.v1.Started
+	17, // 3: carillon.v1.ConnectRequest.progress:type_name -> carillon.v1.ProgressReport
+	19, // 4: carillon.v1.ConnectRequest.results:type_name -> carillon.v1.AttemptResult
+	8,  // 5: carillon.v1.ConnectRequest.held:type_name -> carillon.v1.AttemptToken
+	11, // 6: carillon.v1.ConnectResponse.welcome:type_name -> carillon.v1.Welcome
+	13, // 7: carillon.v1.ConnectResponse.heartbeat_ack:type_name -> carillon.v1.HeartbeatAck
+	14, // 8: carillon.v1.ConnectResponse.attestations:type_name -> carillon.v1.Attestation
+	20, // 9: carillon.v1.ConnectResponse.result_acks:type_name -> carillon.v1.ResultAck
+	21, // 10: carillon.v1.ConnectResponse.cancellations:type_name -> carillon.v1.Cancellation
+	15, // 11: carillon.v1.ConnectResponse.assignments:type_name -> carillon.v1.Assignment
+	7,  // 12: carillon.v1.ConnectResponse.ownerships:type_name -> carillon.v1.Ownership
+	18, // 13: carillon.v1.ConnectResponse.progress_acks:type_name -> carillon.v1.ProgressAck
+	5,  // 14: carillon.v1.ConnectResponse.membership:type_name -> carillon.v1.Membership
+	6,  // 15: carillon.v1.Membership.members:type_name -> carillon.v1.Member
+	10, // 16: carillon.v1.Hello.handlers:type_name -> carillon.v1.HandlerRegistration
+	8,  // 17: carillon.v1.Hello.held:type_name -> carillon.v1.AttemptToken
+	19, // 18: carillon.v1.Hello.results:type_name -> carillon.v1.AttemptResult
+	28, // 19: carillon.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	28, // 20: carillon.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	28, // 21: carillon.v1.Welcome.granted:type_name -> google.protobuf.Duration
+	28, // 22: carillon.v1.HeartbeatAck.lease:type_name -> google.protobuf.Duration
+	8,  // 23: carillon.v1.Attestation.token:type_name -> carillon.v1.AttemptToken
+	0,  // 24: carillon.v1.Attestation.verdict:type_name -> carillon.v1.AttestationVerdict
+	8,  // 25: carillon.v1.Assignment.token:type_name -> carillon.v1.AttemptToken
+	29, // 26: carillon.v1.Assignment.params:type_name -> carillon.v1.Json
+	30, // 27: carillon.v1.Assignment.trigger:type_name -> carillon.v1.SlotTrigger
+	31, // 28: carillon.v1.Assignment.fire_time:type_name -> google.protobuf.Timestamp
+	28, // 29: carillon.v1.Assignment.timeout:type_name -> google.protobuf.Duration
+	8,  // 30: carillon.v1.Started.token:type_name -> carillon.v1.AttemptToken
+	31, // 31: carillon.v1.Started.start_time:type_name -> google.protobuf.Timestamp
+	8,  // 32: carillon.v1.ProgressReport.token:type_name -> carillon.v1.AttemptToken
+	32, // 33: carillon.v1.ProgressReport.progress:type_name -> carillon.v1.Progress
+	8,  // 34: carillon.v1.ProgressAck.token:type_name -> carillon.v1.AttemptToken
+	8,  // 35: carillon.v1.AttemptResult.token:type_name -> carillon.v1.AttemptToken
+	31, // 36: carillon.v1.AttemptResult.start_time:type_name -> google.protobuf.Timestamp
+	33, // 37: carillon.v1.AttemptResult.outcome:type_name -> carillon.v1.AttemptOutcome
+	29, // 38: carillon.v1.AttemptResult.result:type_name -> carillon.v1.Json
+	28, // 39: carillon.v1.AttemptResult.retry_after:type_name -> google.protobuf.Duration
+	8,  // 40: carillon.v1.ResultAck.token:type_name -> carillon.v1.AttemptToken
+	1,  // 41: carillon.v1.ResultAck.verdict:type_name -> carillon.v1.ResultVerdict
+	8,  // 42: carillon.v1.Cancellation.token:type_name -> carillon.v1.AttemptToken
+	2,  // 43: carillon.v1.Cancellation.reason:type_name -> carillon.v1.CancellationReason
+	28, // 44: carillon.v1.PollRequest.wait:type_name -> google.protobuf.Duration
+	8,  // 45: carillon.v1.PollRequest.held:type_name -> carillon.v1.AttemptToken
+	15, // 46: carillon.v1.PollResponse.assignments:type_name -> carillon.v1.Assignment
+	14, // 47: carillon.v1.PollResponse.attestations:type_name -> carillon.v1.Attestation
+	28, // 48: carillon.v1.PollResponse.lease:type_name -> google.protobuf.Duration
+	28, // 49: carillon.v1.PollResponse.heartbeat_interval:type_name -> google.protobuf.Duration
+	8,  // 50: carillon.v1.ExtendRequest.held:type_name -> carillon.v1.AttemptToken
+	16, // 51: carillon.v1.ExtendRequest.started:type_name -> carillon.v1.Started
+	17, // 52: carillon.v1.ExtendRequest.progress:type_name -> carillon.v1.ProgressReport
+	14, // 53: carillon.v1.ExtendResponse.attestations:type_name -> carillon.v1.Attestation
+	18, // 54: carillon.v1.ExtendResponse.progress_acks:type_name -> carillon.v1.ProgressAck
+	28, // 55: carillon.v1.ExtendResponse.lease:type_name -> google.protobuf.Duration
+	19, // 56: carillon.v1.FinishRequest.results:type_name -> carillon.v1.AttemptResult
+	20, // 57: carillon.v1.FinishResponse.acks:type_name -> carillon.v1.ResultAck
+	3,  // 58: carillon.v1.WorkerService.Connect:input_type -> carillon.v1.ConnectRequest
+	22, // 59: carillon.v1.WorkerService.Poll:input_type -> carillon.v1.PollRequest
+	24, // 60: carillon.v1.WorkerService.Extend:input_type -> carillon.v1.ExtendRequest
+	26, // 61: carillon.v1.WorkerService.Finish:input_type -> carillon.v1.FinishRequest
+	4,  // 62: carillon.v1.WorkerService.Connect:output_type -> carillon.v1.ConnectResponse
+	23, // 63: carillon.v1.WorkerService.Poll:output_type -> carillon.v1.PollResponse
+	25, // 64: carillon.v1.WorkerService.Extend:output_type -> carillon.v1.ExtendResponse
+	27, // 65: carillon.v1.WorkerService.Finish:output_type -> carillon.v1.FinishResponse
+	62, // [62:66] is the sub-list for method output_type
+	58, // [58:62] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_carillon_v1_worker_proto_init() }
@@ -2351,15 +2564,16 @@ func file_carillon_v1_worker_proto_init() {
 	}
 	file_carillon_v1_json_proto_init()
 	file_carillon_v1_slot_proto_init()
-	file_carillon_v1_worker_proto_msgTypes[12].OneofWrappers = []any{}
+	file_carillon_v1_worker_proto_msgTypes[1].OneofWrappers = []any{}
 	file_carillon_v1_worker_proto_msgTypes[14].OneofWrappers = []any{}
+	file_carillon_v1_worker_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_carillon_v1_worker_proto_rawDesc), len(file_carillon_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

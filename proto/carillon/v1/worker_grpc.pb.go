@@ -42,6 +42,10 @@ const (
 // carries the epoch under which it owns the shard: a worker that has seen a higher one
 // refuses it.
 //
+// In a cluster a worker keeps a stream to each node, and a node speaks only for the shards that it
+// owns. What a worker holds and the credit that all nodes have in hand are never more than its
+// capacity together: it takes credit back from one node before it gives it to another.
+//
 // Versions: a worker says in its hello, and a node in its welcome, which version of this
 // protocol it speaks and what it is capable of beyond that. Unknown fields are ignored. A
 // part that needs a capability is sent only to a peer that named it, so that neighbouring
@@ -134,6 +138,10 @@ func (c *workerServiceClient) Finish(ctx context.Context, in *FinishRequest, opt
 // so that a message about an older attempt changes nothing. What a node says of a shard
 // carries the epoch under which it owns the shard: a worker that has seen a higher one
 // refuses it.
+//
+// In a cluster a worker keeps a stream to each node, and a node speaks only for the shards that it
+// owns. What a worker holds and the credit that all nodes have in hand are never more than its
+// capacity together: it takes credit back from one node before it gives it to another.
 //
 // Versions: a worker says in its hello, and a node in its welcome, which version of this
 // protocol it speaks and what it is capable of beyond that. Unknown fields are ignored. A
