@@ -65,7 +65,7 @@ func (s workerService) Poll(ctx context.Context, req *carillonv1.PollRequest) (*
 		return nil, s.toStatus(ctx, "poll", err)
 	}
 	return &carillonv1.PollResponse{
-		Node: s.nodeID, Lease: durationpb.New(s.core.Lease), HeartbeatInterval: durationpb.New(s.core.HeartbeatEvery),
+		Node: s.nodeID, Lease: durationpb.New(s.node.Granted()), HeartbeatInterval: durationpb.New(s.core.HeartbeatEvery),
 		Attestations: attestations(h.GetHeld(), verdicts), Assignments: stream.taken(),
 	}, nil
 }
@@ -216,7 +216,7 @@ func (s workerService) Extend(ctx context.Context, req *carillonv1.ExtendRequest
 	if err != nil {
 		return nil, s.toStatus(ctx, "extend", err)
 	}
-	resp := &carillonv1.ExtendResponse{Attestations: attestations(req.GetHeld(), out.Verdicts), Lease: durationpb.New(s.core.Lease)}
+	resp := &carillonv1.ExtendResponse{Attestations: attestations(req.GetHeld(), out.Verdicts), Lease: durationpb.New(s.node.Granted())}
 	for _, m := range out.Noted {
 		resp.ProgressAcks = append(resp.ProgressAcks, progressAck(m))
 	}

@@ -85,6 +85,7 @@ type Server struct {
 	cluster                    string
 	coordination               Cluster
 	peers                      *peers
+	members                    *members
 	grpcListener, httpListener net.Listener
 	local                      *bufconn.Listener
 	health                     *health.Server
@@ -123,7 +124,7 @@ func New(cfg Config) *Server {
 		nodeID: cfg.NodeID, clock: now, simulated: cfg.Simulated, shards: cfg.Shards, node: cfg.Node, core: cfg.Core, store: cfg.Store,
 		catalog: &catalog{store: cfg.Store}, metrics: cfg.Metrics, log: cfg.Log,
 		streamMaxAge: cmp.Or(cfg.StreamMaxAge, defaultStreamMaxAge), profiles: cfg.Profiles,
-		stream: cfg.Stream, unary: cfg.Unary,
+		stream: cfg.Stream, unary: cfg.Unary, members: newMembers(directoryOf(cfg.Cluster)),
 		grpcListener: cfg.GRPC, httpListener: cfg.HTTP, local: bufconn.Listen(localBuffer), health: health.NewServer(),
 	}
 }
@@ -152,6 +153,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error { return served(grpcServer.Serve(s.grpcListener)) })
 	group.Go(func() error { return served(grpcServer.Serve(s.local)) })
 	group.Go(func() error { return served(httpServer.Serve(s.httpListener)) })
+	group.Go(func() error { return s.members.follow(failed) })
 	nodeCtx, stopNode := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopNode()
 	nodeEnd := make(chan error, 1)

@@ -55,6 +55,8 @@ const (
 	protocolVersion      = 1
 	capableOfCheckpoints = "checkpoints"
 	capableOfHandover    = "handover"
+	capableOfMembership  = "membership"
+	capableOfReclaim     = "reclaim"
 )
 
 // Connect implements WorkerService. One goroutine receives; one sends, while there is
@@ -69,6 +71,7 @@ func (s workerService) Connect(stream carillonv1.WorkerService_ConnectServer) er
 	}
 	hello := first.GetHello()
 	w := newWorkerStream(core.WorkerKey{ID: hello.GetWorkerId(), Incarnation: hello.GetIncarnation()})
+	defer s.members.forget(w)
 	// The stream's own context is over when the worker goes, and the node must hear
 	// of it all the same, also if it goes in the middle of its hello.
 	defer func() {
@@ -153,10 +156,15 @@ func (s workerService) join(ctx context.Context, w *workerStream, first *carillo
 	// The welcome is the first message: what the node sends from now on comes after.
 	w.push(delivery{welcome: &carillonv1.Welcome{
 		Node: s.nodeID, Lease: durationpb.New(s.core.Lease), HeartbeatInterval: durationpb.New(s.core.HeartbeatEvery),
-		ProtocolVersion: min(max(h.GetProtocolVersion(), 1), protocolVersion), Capabilities: []string{capableOfCheckpoints},
+		ProtocolVersion: min(max(h.GetProtocolVersion(), 1), protocolVersion), Capabilities: []string{capableOfCheckpoints, capableOfReclaim},
+		Cluster: s.cluster, Granted: s.granted(),
 	}})
+	if slices.Contains(h.GetCapabilities(), capableOfMembership) {
+		s.members.tell(w)
+	}
 	verdicts, err := s.node.Connect(ctx, engine.Hello{
 		Worker: w.key, Handlers: names, Capacity: int(h.GetCapacity()), Credit: int(h.GetCredit()), Held: held, Report: report,
+		Moves: slices.Contains(h.GetCapabilities(), capableOfReclaim),
 	}, w)
 	if err != nil {
 		return s.toStatus(ctx, "connect worker", err)
@@ -165,6 +173,14 @@ func (s workerService) join(ctx context.Context, w *workerStream, first *carillo
 		w.push(delivery{attestations: some})
 	}
 	s.log.InfoContext(ctx, "worker connected", "worker", w.key.ID, "incarnation", w.key.Incarnation, "handlers", names, "held", len(held), "sdk", h.GetSdk())
+	return nil
+}
+
+// granted is how long leases last from now, if that is shorter than usual.
+func (s workerService) granted() *durationpb.Duration {
+	if d := s.node.Granted(); d.Round(time.Millisecond) < s.core.Lease {
+		return durationpb.New(d)
+	}
 	return nil
 }
 
@@ -197,7 +213,7 @@ func (s workerService) receive(ctx context.Context, stream carillonv1.WorkerServ
 		default:
 		}
 		if hb := req.GetHeartbeat(); hb != nil {
-			w.push(delivery{heartbeat: hb.GetSequence()})
+			w.push(delivery{heartbeat: &carillonv1.HeartbeatAck{Sequence: hb.GetSequence(), Lease: s.granted()}})
 		}
 	}
 }
@@ -223,14 +239,17 @@ func (s workerService) take(ctx context.Context, req *carillonv1.ConnectRequest,
 
 func onlyBeats(req *carillonv1.ConnectRequest) bool {
 	return req.GetHeartbeat() != nil && len(req.GetStarted())+len(req.GetProgress())+len(req.GetResults())+len(req.GetHeld()) == 0 &&
-		req.GetCredit() == 0 && !req.GetDraining()
+		req.GetCredit() == 0 && req.GetReclaim() == 0 && !req.GetDraining()
 }
 
 // report maps a worker's message.
 func (s workerService) report(req *carillonv1.ConnectRequest, key core.WorkerKey) (engine.Report, error) {
-	r := engine.Report{Credit: int(req.GetCredit()), Draining: req.GetDraining()}
+	r := engine.Report{Credit: int(req.GetCredit()), Reclaim: int(req.GetReclaim()), Draining: req.GetDraining()}
 	if req.GetCredit() < 0 {
 		return r, invalid("credit", reasonInvalidField, "must not be negative")
+	}
+	if req.GetReclaim() < 0 {
+		return r, invalid("reclaim", reasonInvalidField, "must not be negative")
 	}
 	for _, t := range req.GetHeld() {
 		held, err := token(t, s.shards)
@@ -384,11 +403,12 @@ var _ engine.Stream = (*workerStream)(nil)
 // delivery is one thing to send.
 type delivery struct {
 	welcome      *carillonv1.Welcome
-	heartbeat    int64
+	heartbeat    *carillonv1.HeartbeatAck
 	attestations []*carillonv1.Attestation
 	messages     []core.Message
 	draining     bool
 	reconnect    bool
+	membership   *carillonv1.Membership
 }
 
 func newWorkerStream(key core.WorkerKey) *workerStream {
@@ -519,10 +539,8 @@ func (w *workerStream) status() error {
 
 // sendDelivery sends a delivery in messages of bounded size.
 func sendDelivery(stream carillonv1.WorkerService_ConnectServer, d delivery) error {
-	resp := &carillonv1.ConnectResponse{Welcome: d.welcome, Attestations: d.attestations, Draining: d.draining, Reconnect: d.reconnect}
-	if d.heartbeat != 0 {
-		resp.HeartbeatAck = &carillonv1.HeartbeatAck{Sequence: d.heartbeat}
-	}
+	resp := &carillonv1.ConnectResponse{Welcome: d.welcome, Attestations: d.attestations, Draining: d.draining, Reconnect: d.reconnect,
+		HeartbeatAck: d.heartbeat, Membership: d.membership}
 	size := 0
 	for _, m := range d.messages {
 		size += addMessage(resp, m)
@@ -556,6 +574,10 @@ func addMessage(resp *carillonv1.ConnectResponse, m core.Message) int {
 		resp.ProgressAcks = append(resp.ProgressAcks, progressAck(m))
 	case core.Owned:
 		resp.Ownerships = append(resp.Ownerships, &carillonv1.Ownership{Shard: int32(m.Shard), Epoch: int64(m.Epoch)})
+	case core.Reclaimed:
+		resp.Reclaimed = proto.Int32(int32(m.Credit)) // one at a time: the next is asked for after the answer
+	case core.Wanted:
+		resp.Wanted = proto.Int32(int32(m.Slots))
 	case core.Stop:
 		resp.Cancellations = append(resp.Cancellations, &carillonv1.Cancellation{
 			Token: tokenMessage(m.Token), Reason: carillonv1.CancellationReason(m.Reason), Epoch: int64(m.By),

@@ -138,6 +138,7 @@ type Node struct {
 	requests chan request
 	stopped  chan struct{} // closed when the loop takes no more requests
 	degraded atomic.Bool   // the last commit failed
+	proof    proof
 	started  atomic.Bool
 	live     []atomic.Bool // by shard: it is owned and loaded here
 }

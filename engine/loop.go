@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -42,16 +43,19 @@ type loop struct {
 	unloaded  []loadJob    // wait for the loader
 	loaded    atomic.Int64 // jobs, by all loaders
 
-	proof     proof
+	proof     *proof
 	clock     clock.Clock
 	alarmed   bool // the clocks disagree
 	now       job.Instant
 	leasesAt  job.Instant // when leases are looked at next
+	wantedAt  job.Instant // when it is looked at what workers want, at the earliest
 	inboxAt   job.Instant
 	inboxBusy bool
 	plannedAt job.Instant // when the loop meant to wake
 	handing   bool        // the shards are being handed over, before the node drains
 	draining  bool
+
+	wantedSeen uint64 // of the registry's changes
 }
 
 // Times of the loop.
@@ -67,7 +71,7 @@ const (
 
 func newLoop(n *Node) *loop {
 	return &loop{
-		node: n, cfg: &n.cfg, clock: clock.New(n.cfg.Clock),
+		node: n, cfg: &n.cfg, proof: &n.proof, clock: clock.New(n.cfg.Clock),
 		shards: map[shard.ID]*core.Shard{}, workers: core.NewWorkers(), streams: map[string]*session{},
 		unary: map[core.WorkerKey]*unary{}, awaited: map[awaited]chan<- core.Ack{},
 		calls: map[uint64]call{}, claims: map[shard.ID]store.Claim{}, outgo: map[*session][]core.Message{},
@@ -208,6 +212,7 @@ func (l *loop) turnOnce() {
 	l.dispatch()
 	l.startReads() // before the group: a shard that fills a gap always has a batch under way
 	l.startGroup()
+	l.tellWanted()
 	l.flush()
 	l.endPolls()
 }
@@ -226,6 +231,9 @@ func (l *loop) sleep() time.Duration {
 	}
 	if len(l.workers.All())+len(l.unary) > 0 {
 		wake = min(wake, max(l.leasesAt, l.now))
+	}
+	if len(l.streams) > 0 && l.wantedSeen != l.workers.Changes() {
+		wake = min(wake, max(l.wantedAt, l.now))
 	}
 	l.plannedAt = max(wake, l.now)
 	// A clock that was set back must not make the loop sleep until the old time.
@@ -367,7 +375,9 @@ func (l *loop) drop(id shard.ID) {
 	s.Abandon()
 	for worker, tokens := range s.Holders() {
 		if sess := l.streams[worker.ID]; sess != nil && sess.key == worker {
-			sess.unresolved = append(sess.unresolved, tokens...)
+			for _, t := range tokens {
+				sess.unresolved[t] = struct{}{}
+			}
 		}
 	}
 	for tag, c := range l.calls {
@@ -397,15 +407,18 @@ func (l *loop) add(s *core.Shard) {
 // it should hold and did not present: the owner before may have died between the claim and
 // its word.
 func (l *loop) resolve(sess *session, s *core.Shard) {
-	asked, holds := sess.unresolved, map[job.SlotKey]int32{}
-	sess.unresolved = nil
-	for _, t := range asked {
+	var asked []core.Token
+	for t := range sess.unresolved {
 		if t.Shard == s.Proof().Shard {
-			holds[t.Key] = t.Attempt
-			l.answerHeld(sess, t)
-		} else {
-			sess.unresolved = append(sess.unresolved, t)
+			asked = append(asked, t)
+			delete(sess.unresolved, t)
 		}
+	}
+	slices.SortFunc(asked, compareTokens)
+	holds := make(map[job.SlotKey]int32, len(asked))
+	for _, t := range asked {
+		holds[t.Key] = t.Attempt
+		l.answerHeld(sess, t)
 	}
 	if worker := l.workers.Get(sess.key.ID); worker != nil {
 		l.workers.AddCredit(worker, -s.SendAgain(sess.key, holds))

@@ -129,14 +129,16 @@ func (l *loop) tellHealth(v clock.Verdict) {
 	l.node.coord.Report(h)
 }
 
-// granted is how long a lease lasts that is granted now. A node that has heard neither from
+// Granted is how long a lease lasts that is granted now, from when the worker sent what is
+// answered. It may be called by any goroutine: most heartbeats are answered without a turn of
+// the loop. A node that has heard neither from
 // the database nor from the coordinator for a while may not know that its shards are
 // another's; the next owner takes nothing from a worker before a lease that this node
 // could have granted is over.
-func (l *loop) granted() time.Duration {
-	proven := l.node.coord.Proven()
-	if begun := l.proof.health().Begun; begun.After(proven) {
+func (n *Node) Granted() time.Duration {
+	proven := n.coord.Proven()
+	if begun := n.proof.health().Begun; begun.After(proven) {
 		proven = begun
 	}
-	return max(0, min(l.cfg.Core.Lease, l.cfg.Core.Lease-time.Since(proven)))
+	return max(0, min(n.cfg.Core.Lease, n.cfg.Core.Lease-time.Since(proven)))
 }

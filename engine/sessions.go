@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
@@ -29,8 +30,10 @@ type Stream interface {
 type session struct {
 	key        core.WorkerKey
 	stream     Stream
-	unresolved []core.Token // held attempts of shards that aren't loaded here
-	poll       *poll        // nil: it is a stream
+	unresolved map[core.Token]struct{} // held attempts of shards that aren't loaded here
+	poll       *poll                   // nil: it is a stream
+	moves      bool                    // it moves credit between nodes, and is told what is wanted
+	wanted     int                     // what it was told last
 }
 
 // maxUnresolved bounds what a worker may ask about at the same time. Beyond it the answer is
@@ -45,6 +48,7 @@ type Hello struct {
 	Credit   int
 	Held     []core.Token // what it runs
 	Report   Report       // what it has to say at once: its results come before its credit
+	Moves    bool   // it wants to be told of slots that wait for its credit
 	polls    bool
 }
 
@@ -96,7 +100,7 @@ func (l *loop) connect(h Hello, stream Stream) []Attestation {
 	for _, e := range h.Report.Events {
 		holds[e.Token.Key] = e.Token.Attempt
 	}
-	sess := &session{key: h.Worker, stream: stream}
+	sess := &session{key: h.Worker, stream: stream, moves: h.Moves, unresolved: map[core.Token]struct{}{}}
 	if h.polls {
 		sess.poll = &poll{until: l.now.Add(maxPoll)}
 	}
@@ -112,11 +116,15 @@ func (l *loop) connect(h Hello, stream Stream) []Attestation {
 	for i, t := range h.Held {
 		verdicts[i] = l.attest(h.Worker, t)
 		if verdicts[i].Verdict == VerdictUnknown {
-			sess.unresolved = append(sess.unresolved, t)
+			sess.unresolved[t] = struct{}{}
 		}
 	}
 	if h.polls {
 		l.extend(h.Worker, h.Held)
+		return verdicts
+	}
+	for _, id := range l.order {
+		l.send(h.Worker, core.Owned{Shard: id, Epoch: l.shards[id].Proof().Epoch})
 	}
 	return verdicts
 }
@@ -196,6 +204,7 @@ type Report struct {
 	Events   []ShardEvent
 	Held     []core.Token // what it asks about
 	Credit   int
+	Reclaim  int // credit that it wants back, at most
 	Draining bool
 }
 
@@ -248,7 +257,7 @@ func (l *loop) answerHeld(sess *session, t core.Token) {
 		l.send(sess.key, core.Stop{Worker: sess.key, Token: t, Reason: core.StopLeaseLost, By: a.By})
 	case VerdictUnknown:
 		if len(sess.unresolved) < maxUnresolved {
-			sess.unresolved = append(sess.unresolved, t)
+			sess.unresolved[t] = struct{}{}
 		}
 	}
 }
@@ -271,6 +280,39 @@ func (l *loop) credit(worker *core.Worker, r Report) {
 	} else if r.Credit > 0 && !worker.Draining {
 		l.workers.AddCredit(worker, r.Credit)
 	}
+	if r.Reclaim > 0 {
+		l.send(worker.Key, core.Reclaimed{Credit: l.workers.Reclaim(worker, r.Reclaim)})
+	}
+}
+
+// wantedEvery is the least time between two looks at what workers want: often enough for them to
+// move their credit within a second.
+const wantedEvery = 100 * time.Millisecond
+
+// tellWanted tells workers that gave too little credit how much work waits for them here: when
+// some begins to wait or none does any more, and when it is twice or half of what they know.
+func (l *loop) tellWanted() {
+	if l.now < l.wantedAt || l.wantedSeen == l.workers.Changes() {
+		return
+	}
+	l.wantedAt, l.wantedSeen = l.now.Add(wantedEvery), l.workers.Changes()
+	for id, sess := range l.streams {
+		worker := l.workers.Get(id)
+		if !sess.moves || worker == nil {
+			continue
+		}
+		if n := l.workers.Wanted(worker); worthTelling(n, sess.wanted) {
+			sess.wanted = n
+			l.send(sess.key, core.Wanted{Slots: n})
+		}
+	}
+}
+
+func worthTelling(wanted, told int) bool {
+	if wanted == 0 || told == 0 {
+		return wanted != told
+	}
+	return wanted >= 2*told || told >= 2*wanted
 }
 
 // Disconnect says that a stream is gone. That alone loses no lease: the worker

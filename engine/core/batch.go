@@ -364,6 +364,12 @@ func (s *Shard) Abandon() {
 	for _, slot := range s.slots { // in any order: credit only adds up
 		s.unsend(slot.messages)
 	}
+	for _, q := range s.queues {
+		for _, t := range q.tiers() {
+			q.node.add(-t.counts)
+		}
+		q.node = &waiting{}
+	}
 }
 
 // syncBacklog makes a slot's row in the backlog what it should be: there if the

@@ -81,6 +81,12 @@ type Stop struct {
 	By     shard.Epoch
 }
 
+// Reclaimed tells a worker how many of its credits were given back, as it asked.
+type Reclaimed struct{ Credit int }
+
+// Wanted tells a worker how many slots wait that it could run, if it gave credit for them.
+type Wanted struct{ Slots int }
+
 // Reply answers a request of the API. Exactly one of the fields beside Tag is
 // set.
 type Reply struct {
@@ -128,5 +134,7 @@ func (Stop) isMessage()        {}
 func (Continue) isMessage()    {}
 func (Owned) isMessage()       {}
 func (Noted) isMessage()       {}
+func (Reclaimed) isMessage()   {}
+func (Wanted) isMessage()      {}
 func (Reply) isMessage()       {}
 func (Observation) isMessage() {}

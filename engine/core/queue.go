@@ -19,6 +19,8 @@ type queue struct {
 
 	live, backfill tier // of the usual priority
 	others         map[int32]*tier
+
+	node *waiting // what waits in all shards
 }
 
 // tier counts the slots of a handler that have one priority and are, or aren't, what is
@@ -198,6 +200,7 @@ func (s *slotState) urgency() job.Instant {
 func (q *queue) push(s *slotState) {
 	s.queued = true
 	q.tierOf(s).counts++
+	q.node.add(1)
 	heap.Push(&q.ready, s)
 }
 
@@ -222,6 +225,7 @@ func (q *queue) leave(s *slotState) {
 	}
 	s.queued = false
 	q.tierOf(s).counts--
+	q.node.add(-1)
 	q.dead++
 	if q.dead > minSweep && q.dead > len(q.ready)/2 {
 		q.ready = slices.DeleteFunc(q.ready, func(s *slotState) bool { return !s.queued })

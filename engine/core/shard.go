@@ -215,7 +215,7 @@ func (s *Shard) quarantine(uid job.UID, reason string) {
 func (s *Shard) queue(handler string) *queue {
 	q := s.queues[handler]
 	if q == nil {
-		q = &queue{}
+		q = &queue{node: s.workers.waitingOf(handler)}
 		s.queues[handler] = q
 	}
 	return q

@@ -17,6 +17,22 @@ type Workers struct {
 	// offered are the handlers for which credit came in: what waits for them is to be
 	// dispatched.
 	offered map[string]bool
+	waiting map[string]*waiting // by handler
+	changes uint64              // of what workers want, or might
+}
+
+// waiting counts the slots of one handler, in all shards of the node, that may run now and have no
+// worker. It is kept, not counted: there are many handlers, and many shards.
+type waiting struct {
+	slots   int
+	changes *uint64 // nil: nobody looks any more
+}
+
+func (n *waiting) add(slots int) {
+	n.slots += slots
+	if n.changes != nil {
+		*n.changes++
+	}
 }
 
 // Worker is one connected, or lately connected, worker.
@@ -37,11 +53,40 @@ type pool struct {
 	workers []*Worker
 	next    int // where the search for credit begins
 	free    int // workers with credit
+	waiting *waiting
 }
 
 // NewWorkers returns an empty registry.
 func NewWorkers() *Workers {
-	return &Workers{byID: map[string]*Worker{}, pools: map[string]*pool{}, offered: map[string]bool{}}
+	return &Workers{byID: map[string]*Worker{}, pools: map[string]*pool{}, offered: map[string]bool{}, waiting: map[string]*waiting{}}
+}
+
+// waitingOf returns the count of a handler's waiting slots.
+func (w *Workers) waitingOf(handler string) *waiting {
+	n := w.waiting[handler]
+	if n == nil {
+		n = &waiting{changes: &w.changes}
+		w.waiting[handler] = n
+	}
+	return n
+}
+
+// Changes grows whenever what Wanted returns may have changed.
+func (w *Workers) Changes() uint64 { return w.changes }
+
+// Wanted returns how many slots wait now that a worker could run, if it had given credit for them:
+// at most its capacity.
+func (w *Workers) Wanted(worker *Worker) int {
+	if w.paused || worker.silent || worker.credit > 0 {
+		return 0
+	}
+	n := 0
+	for _, p := range worker.pools {
+		if n += p.waiting.slots; n >= worker.Capacity {
+			return worker.Capacity
+		}
+	}
+	return n
 }
 
 // Join adds a worker, or takes it back after a broken stream, with the credit
@@ -52,13 +97,14 @@ func (w *Workers) Join(key WorkerKey, handlers []string, capacity, credit int, l
 	for _, h := range handlers {
 		p := w.pools[h]
 		if p == nil {
-			p = &pool{}
+			p = &pool{waiting: w.waitingOf(h)}
 			w.pools[h] = p
 		}
 		p.workers = append(p.workers, worker)
 		worker.pools = append(worker.pools, p)
 	}
 	w.byID[key.ID] = worker
+	w.changes++
 	worker.addCredit(min(credit, capacity))
 	return worker
 }
@@ -101,6 +147,13 @@ func (w *Workers) Refund(key WorkerKey) {
 	}
 }
 
+// Reclaim takes back up to n credits that are still free, and returns how many.
+func (w *Workers) Reclaim(worker *Worker, n int) int {
+	taken := min(max(n, 0), max(worker.credit, 0))
+	worker.addCredit(-taken)
+	return taken
+}
+
 // Silence takes all credit from a worker whose stream is gone or that drains, for
 // good: also what is refunded later.
 func (w *Workers) Silence(worker *Worker) {
@@ -109,7 +162,10 @@ func (w *Workers) Silence(worker *Worker) {
 }
 
 // Pause stops all claims, for the node's own shutdown.
-func (w *Workers) Pause() { w.paused = true }
+func (w *Workers) Pause() {
+	w.paused = true
+	w.changes++
+}
 
 // Serving returns how many workers serve a handler, and how many of them have
 // credit.
@@ -165,6 +221,7 @@ func (w *Worker) addCredit(n int) {
 	had := w.credit > 0
 	w.credit += n
 	if has := w.credit > 0; has != had {
+		w.registry.changes++
 		for _, p := range w.pools {
 			if has {
 				p.free++
