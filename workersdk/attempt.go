@@ -68,8 +68,10 @@ type attempt struct {
 	goroutine uint64                  // of the handler
 	judged    judgement
 	leaseLost bool      // by the worker's own clocks
-	unsure    bool      // the node couldn't vouch for it
-	leaseFrom time.Time // of one that is unsure: from when its lease counts
+	link      *link     // to its shard's owner, as far as is known
+	voucher   *session  // whose heartbeats renew its lease; nil: none do
+	lease     lease     // of one without a voucher
+	askedAt   time.Time // when a node was asked about it last
 }
 
 type state int8

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
@@ -27,12 +28,18 @@ const (
 type node struct {
 	carillonv1.UnimplementedWorkerServiceServer
 	t        *testing.T
+	name     string
 	listener *bufconn.Listener
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	streams []*nodeStream
-	refusal error  // guarded by mu: the answer to every hello
-	able    string // guarded by mu: a capability that it names
+	refusal error  // the answer to every hello
+	able    string // a capability that it names, beside "reclaim"
+	unsure  bool   // it vouches for nothing
+	cluster string
+	members *carillonv1.Membership
+	shards  map[int32]int64 // that it owns, with their epochs; nil: all, and it tells no epochs
+	slow    bool            // it answers a reclaim only when it is told to
 }
 
 // nodeStream is one stream, seen from the node. It acknowledges what it gets unless
@@ -48,14 +55,18 @@ type nodeStream struct {
 	credit    int // what the worker granted and assign didn't use
 	holding   int // assigned and without a result
 	most      int // the most of credit and holding together
+	asked     int // by reclaims that wait for their answer
 	deaf      bool
+	grants    *durationpb.Duration // how long leases last; nil: the usual time
 	muteAcks  bool
 	staleAcks bool
 	over      bool
 }
 
-func startNode(t *testing.T) *node {
-	n := &node{t: t, listener: bufconn.Listen(1 << 20)}
+func startNode(t *testing.T) *node { return startNamed(t, "n1") }
+
+func startNamed(t *testing.T, name string) *node {
+	n := &node{t: t, name: name, listener: bufconn.Listen(1 << 20)}
 	srv := grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20))
 	carillonv1.RegisterWorkerServiceServer(srv, n)
 	done := make(chan struct{})
@@ -78,7 +89,7 @@ func (n *node) Connect(st grpc.BidiStreamingServer[carillonv1.ConnectRequest, ca
 	s.holding = len(first.GetHello().GetHeld())
 	s.most = s.credit + s.holding
 	n.mu.Lock()
-	refusal, able := n.refusal, n.able
+	refusal := n.refusal
 	if refusal == nil {
 		if len(n.streams) > 0 {
 			last := n.streams[len(n.streams)-1]
@@ -86,14 +97,21 @@ func (n *node) Connect(st grpc.BidiStreamingServer[carillonv1.ConnectRequest, ca
 		}
 		n.streams = append(n.streams, s)
 	}
+	welcome := &carillonv1.ConnectResponse{
+		Welcome: &carillonv1.Welcome{
+			Node: n.name, Lease: durationpb.New(testLease), HeartbeatInterval: durationpb.New(testInterval), Capabilities: []string{n.able, "reclaim"}, Cluster: n.cluster,
+		},
+		Membership: n.members,
+	}
+	for shard, epoch := range n.shards {
+		welcome.Ownerships = append(welcome.Ownerships, &carillonv1.Ownership{Shard: shard, Epoch: epoch})
+	}
 	n.mu.Unlock()
 	if refusal != nil {
 		return refusal
 	}
-	s.send(&carillonv1.ConnectResponse{Welcome: &carillonv1.Welcome{
-		Node: "n1", Lease: durationpb.New(testLease), HeartbeatInterval: durationpb.New(testInterval), Capabilities: []string{able},
-	}})
-	s.take(&carillonv1.ConnectRequest{Results: first.GetHello().GetResults()})
+	s.send(welcome)
+	s.take(&carillonv1.ConnectRequest{Results: first.GetHello().GetResults(), Held: first.GetHello().GetHeld()})
 	go s.receive()
 	select {
 	case err := <-s.end:
@@ -130,29 +148,74 @@ func (s *nodeStream) close(err error) {
 	}
 }
 
+// owns returns the epoch under which the node owns a shard.
+func (n *node) owns(shard int32) (epoch int64, owns bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.shards == nil {
+		return 0, true
+	}
+	epoch, owns = n.shards[shard]
+	return epoch, owns
+}
+
+// attest says what the node knows of an attempt.
+func (n *node) attest(t *carillonv1.AttemptToken) *carillonv1.Attestation {
+	a := &carillonv1.Attestation{Token: t, Verdict: carillonv1.AttestationVerdict_ATTESTATION_VERDICT_UNKNOWN}
+	epoch, owns := n.owns(t.GetShard())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if owns && !n.unsure {
+		a.Verdict, a.Epoch = carillonv1.AttestationVerdict_ATTESTATION_VERDICT_CONTINUE, epoch
+	}
+	return a
+}
+
 // take keeps the accounts and answers.
 func (s *nodeStream) take(m *carillonv1.ConnectRequest) {
+	out := &carillonv1.ConnectResponse{}
+	for _, t := range m.GetHeld() {
+		out.Attestations = append(out.Attestations, s.node.attest(t))
+	}
+	var acks []*carillonv1.ResultAck
+	for _, r := range m.GetResults() {
+		if epoch, owns := s.node.owns(r.GetToken().GetShard()); owns {
+			acks = append(acks, &carillonv1.ResultAck{Token: r.GetToken(), Verdict: carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED, Message: "it says why", Epoch: epoch})
+		}
+	}
+	s.node.mu.Lock()
+	slow := s.node.slow
+	s.node.mu.Unlock()
 	s.mu.Lock()
 	s.holding -= len(m.GetResults())
 	s.credit += int(m.GetCredit())
 	s.most = max(s.most, s.credit+s.holding)
-	out := &carillonv1.ConnectResponse{}
+	if s.asked += int(m.GetReclaim()); m.GetReclaim() > 0 && !slow {
+		out.Reclaimed = s.giveBack()
+	}
 	if hb := m.GetHeartbeat(); hb != nil && !s.deaf {
-		out.HeartbeatAck = &carillonv1.HeartbeatAck{Sequence: hb.GetSequence()}
+		out.HeartbeatAck = &carillonv1.HeartbeatAck{Sequence: hb.GetSequence(), Lease: s.grants}
 	}
-	verdict := carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED
-	if s.staleAcks {
-		verdict = carillonv1.ResultVerdict_RESULT_VERDICT_STALE
+	if !s.muteAcks {
+		out.ResultAcks = acks
 	}
-	for _, r := range m.GetResults() {
-		if !s.muteAcks {
-			out.ResultAcks = append(out.ResultAcks, &carillonv1.ResultAck{Token: r.GetToken(), Verdict: verdict, Message: "it says why"})
+	for _, a := range out.ResultAcks {
+		if s.staleAcks {
+			a.Verdict = carillonv1.ResultVerdict_RESULT_VERDICT_STALE
 		}
 	}
 	s.mu.Unlock()
-	if out.HeartbeatAck != nil || len(out.ResultAcks) > 0 {
+	if proto.Size(out) > 0 {
 		s.send(out)
 	}
+}
+
+// giveBack takes away what was asked back. It is called under s.mu.
+func (s *nodeStream) giveBack() *int32 {
+	n := min(s.asked, max(0, s.credit))
+	s.credit -= n
+	s.asked = 0
+	return proto.Int32(int32(n))
 }
 
 // send is called by one goroutine at a time: the test's own only after
@@ -321,19 +384,18 @@ func (s *nodeStream) accounts() (credit, most int) {
 	return s.credit, s.most
 }
 
-// capable lets the node name a capability.
-func (n *node) capable(of string) {
+// set changes what the node does.
+func (n *node) set(change func(*node)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.able = of
+	change(n)
 }
 
+// capable lets the node name a capability.
+func (n *node) capable(of string) { n.set(func(n *node) { n.able = of }) }
+
 // refuse answers every hello with an error; nil welcomes again.
-func (n *node) refuse(err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.refusal = err
-}
+func (n *node) refuse(err error) { n.set(func(n *node) { n.refusal = err }) }
 
 // isOver reports whether the worker has left the stream.
 func (s *nodeStream) isOver() bool {

@@ -1,6 +1,10 @@
 package workersdk
 
-import "time"
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+)
 
 const defaultLease = 10 * time.Second
 
@@ -45,23 +49,52 @@ func elapsed(t, now time.Time) time.Duration {
 	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
 }
 
-// leaseOf returns from when an attempt's lease counts.
-func (l *loop) leaseOf(a *attempt) time.Time {
-	if a.unsure {
-		return a.leaseFrom
-	}
-	return l.leaseFrom
+// lease is a right that lasts for a time from a moment at which the worker said that it lives.
+type lease struct {
+	from  time.Time
+	lasts time.Duration
 }
 
-// checkLeases ends what the node may give to another worker soon. The worker goes on
+// renew lets it last longer; never less long, since what was granted holds.
+func (l *lease) renew(from time.Time, lasts time.Duration) {
+	if from.Add(lasts).After(l.from.Add(l.lasts)) {
+		*l = lease{from, lasts}
+	}
+}
+
+// over reports whether it ends soon: a tenth before its end the worker stops, lest another one
+// begins the same work.
+func (l lease) over(now time.Time) bool { return elapsed(l.from, now) >= l.lasts-l.lasts/10 }
+
+// shorter is how long a lease lasts: the usual time, or less where the node says so.
+func (l *loop) shorter(granted *durationpb.Duration) time.Duration {
+	if granted == nil {
+		return l.lease
+	}
+	return min(max(0, granted.AsDuration()), l.lease)
+}
+
+// A node vouches for an attempt by assigning or attesting it, on a stream: from then on the
+// heartbeats of that stream renew its lease, and no others. Once the stream is over, or another node
+// owns the shard, the lease stays what it was until a node vouches again.
+
+// leased returns the lease of an attempt.
+func (a *attempt) leased() lease {
+	if a.voucher != nil {
+		return a.voucher.lease
+	}
+	return a.lease
+}
+
+// unvouch keeps an attempt's lease as it is.
+func (a *attempt) unvouch() { a.lease, a.voucher = a.leased(), nil }
+
+// checkLeases ends what a node may give to another worker soon. The worker goes on
 // vouching for it: its handler still runs, and the node decides.
 func (l *loop) checkLeases(now time.Time) {
-	if l.lease == 0 {
-		return
-	}
 	lost := 0
 	for _, a := range l.attempts {
-		if a.leaseLost || !a.held() || elapsed(l.leaseOf(a), now) < l.lease-l.lease/10 {
+		if a.leaseLost || !a.held() || !a.leased().over(now) {
 			continue
 		}
 		a.leaseLost = true
@@ -69,24 +102,27 @@ func (l *loop) checkLeases(now time.Time) {
 		l.stop(a, ErrLeaseLost, unjudged)
 	}
 	if lost > 0 {
-		l.log.Warn("the lease ended; handlers were cancelled", "attempts", lost, "connected", l.session != nil)
+		l.log.Warn("the lease ended; handlers were cancelled", "attempts", lost)
 	}
 }
 
-// freezeLeases notes how long each attempt's lease lasts if the node that is asked
-// now can't vouch for it.
-func (l *loop) freezeLeases() {
-	for _, a := range l.attempts {
-		a.leaseFrom = l.leaseOf(a)
-	}
+// ask has a node asked about an attempt.
+func (s *session) ask(a *attempt, now time.Time) {
+	a.askedAt = now
+	s.asking = append(s.asking, a.key)
 }
 
-// unsure reports whether the node couldn't vouch for something that runs.
-func (l *loop) unsure() bool {
+// askAgain asks about what nobody vouches for: the owner, or all nodes while it isn't known. Once
+// per interval: a node that can't tell yet does so when it can.
+func (l *loop) askAgain(now time.Time) {
 	for _, a := range l.attempts {
-		if a.unsure && a.held() && !a.leaseLost {
-			return true
+		if a.voucher.up() || !a.held() || a.leaseLost || now.Sub(a.askedAt) < l.interval {
+			continue
+		}
+		for _, k := range l.links {
+			if k.session.up() && l.concerns(k, a.key.shard) {
+				k.session.ask(a, now)
+			}
 		}
 	}
-	return false
 }

@@ -37,22 +37,21 @@ type loop struct {
 	ticker     *time.Ticker
 	paced      time.Duration // the ticker's pause
 
-	session *session // nil between streams
-	next    *session // opened beside it, and not welcomed yet
+	links          []*link // one for each node, and one that looks for a node if there is none
+	startConnector func(*link)
+	seenAt         time.Time       // when a node was there last
+	cluster        string          // its id, as far as it was told
+	owners         map[int32]owner // of each shard
+	gifts          int64           // counts those of credit
 
 	lease, interval time.Duration // of the newest welcome; zero before the first
-	leaseFrom       time.Time     // when the newest acknowledged heartbeat was sent
 
 	attempts map[key]*attempt // all that take a place of the capacity
 	reported int              // of attempts: those whose result is made
-	started  []*attempt       // first lines to tell; at most one entry per attempt and stream
-	reports  []*carillonv1.ProgressReport
 	results  results
-	epochs   map[int32]int64 // the highest seen, of each shard
-	asking   []key           // held attempts of shards that have a new owner
 	recent   recent
 
-	storesNotes atomic.Bool // whether the node does; read by handlers
+	storesNotes atomic.Bool // whether the nodes do; read by handlers
 
 	phase   phase
 	phaseBy time.Time // when the phase ends at the latest
@@ -63,7 +62,7 @@ func newLoop(w *Worker) *loop {
 	return &loop{
 		w: w, log: w.cfg.log.With("worker", w.cfg.id),
 		events: make(chan func(), maxEvents), ended: make(chan struct{}),
-		attempts: map[key]*attempt{}, results: results{waiting: map[key]*pending{}}, epochs: map[int32]int64{},
+		attempts: map[key]*attempt{}, results: results{waiting: map[key]*pending{}}, owners: map[int32]owner{},
 	}
 }
 
@@ -82,6 +81,8 @@ func (l *loop) run(ctx context.Context) error {
 	l.ticker = time.NewTicker(maxTick)
 	defer l.ticker.Stop()
 	stop := ctx.Done()
+	l.seenAt = time.Now()
+	l.open("", "", l.w.targets...)
 	for l.phase != over {
 		select {
 		case event := <-l.events:
@@ -94,6 +95,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.beginShutdown()
 		}
 		l.advance(time.Now())
+		l.balance()
 		l.flush()
 		l.pace()
 	}
@@ -113,24 +115,30 @@ func (l *loop) drainEvents() {
 
 // tick does what depends on time.
 func (l *loop) tick(now time.Time) {
-	l.watch(l.session, now)
-	l.watch(l.next, now)
+	for _, k := range l.links {
+		l.watch(k.session, now)
+		l.watch(k.next, now)
+	}
+	l.seek(now)
+	l.tidy()
 	l.checkLeases(now)
+	l.askAgain(now)
 	l.checkTimeouts(now)
 	l.collectProgress(now)
-	if l.lease > 0 {
-		l.results.requeue(now.Add(-l.lease / 2))
-	}
+	l.sendAgain(now)
 }
 
 // assigned takes an assignment, which has used up one credit of its stream.
-func (l *loop) assigned(m *carillonv1.Assignment) {
+func (l *loop) assigned(s *session, m *carillonv1.Assignment) {
 	a := l.newAttempt(m)
 	if l.attempts[a.key] != nil || l.results.waiting[a.key] != nil || l.recent.holds(a.key) {
-		return // sent twice
+		if old := l.attempts[a.key]; l.current(s, a.key.shard, m.GetEpoch()) && old != nil && m.GetEpoch() != 0 && old.held() {
+			old.voucher = s // sent twice, the second time by a new owner
+		}
+		return
 	}
 	switch {
-	case !l.current(a.key.shard, cmp.Or(m.GetEpoch(), a.key.epoch)):
+	case !l.current(s, a.key.shard, cmp.Or(m.GetEpoch(), a.key.epoch)):
 		l.refuse(a, carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_RELEASED, codeOldEpoch, "it came from a node that no longer owns the shard")
 	case l.phase != serving:
 		l.refuse(a, carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_RELEASED, codeShutdown, ErrShutdown.Error())
@@ -140,12 +148,19 @@ func (l *loop) assigned(m *carillonv1.Assignment) {
 	case a.handler == nil:
 		l.refuse(a, carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_FAILED, codeUnknownHandler, "the worker has no handler "+clean(m.GetHandler(), maxCodeBytes))
 	case a.handler.full():
-		l.attempts[a.key] = a
+		l.hold(a, s)
 		a.handler.waiting = append(a.handler.waiting, a)
 	default:
-		l.attempts[a.key] = a
+		l.hold(a, s)
 		l.start(a)
 	}
+}
+
+// hold lets an attempt take a place of the capacity, under the lease of its stream.
+func (l *loop) hold(a *attempt, s *session) {
+	l.attempts[a.key] = a
+	a.voucher, a.link = s, s.link
+	a.link.running++
 }
 
 func (l *loop) newAttempt(m *carillonv1.Assignment) *attempt {
@@ -179,7 +194,7 @@ func triggerName(t carillonv1.SlotTrigger) string {
 
 // refuse answers an assignment that is not taken.
 func (l *loop) refuse(a *attempt, outcome carillonv1.AttemptOutcome, code, why string) {
-	l.results.add(a.key, &carillonv1.AttemptResult{Token: a.key.token(), Outcome: outcome, ErrorCode: code, ErrorMessage: []byte(why)})
+	l.addResult(a.key, &carillonv1.AttemptResult{Token: a.key.token(), Outcome: outcome, ErrorCode: code, ErrorMessage: []byte(why)})
 }
 
 func (l *loop) start(a *attempt) {
@@ -193,7 +208,9 @@ func (l *loop) start(a *attempt) {
 	began := func(at time.Time, goroutine uint64) {
 		l.post(func() {
 			a.startedAt, a.goroutine = at, goroutine
-			l.started = append(l.started, a)
+			if s := l.ownerOf(a.key.shard); s != nil { // else the next hello tells it
+				s.started = append(s.started, a)
+			}
 		})
 	}
 	// It ends by its event, which the shutdown awaits; only one that ignores its
@@ -207,7 +224,7 @@ func (l *loop) returned(a *attempt, e ending) {
 	if a.state == reported {
 		a.logger.Warn("a handler that had been given up returned", "succeeded", e.failure == nil)
 	} else if r := a.result(e); r != nil {
-		l.results.add(a.key, r)
+		l.addResult(a.key, r)
 	}
 	l.free(a)
 	h := a.handler
@@ -227,6 +244,7 @@ func (l *loop) free(a *attempt) {
 		l.reported--
 	}
 	a.state = gone
+	a.link.running--
 	delete(l.attempts, a.key)
 	l.recent.add(a.key)
 }
@@ -241,7 +259,7 @@ func (l *loop) giveUp(a *attempt, outcome carillonv1.AttemptOutcome, code, text 
 	a.state = reported
 	l.reported++
 	if a.judged == unjudged {
-		l.results.add(a.key, r)
+		l.addResult(a.key, r)
 	}
 }
 
@@ -251,7 +269,7 @@ func (l *loop) stop(a *attempt, cause error, judged judgement) {
 	switch a.state {
 	case waiting:
 		if r := a.result(unstarted(cause)); r != nil {
-			l.results.add(a.key, r)
+			l.addResult(a.key, r)
 		}
 		l.free(a)
 		a.handler.passOver()
@@ -290,16 +308,16 @@ func (l *loop) checkTimeouts(now time.Time) {
 // collectProgress takes the newest of what each handler says of itself, once the last
 // reports are sent.
 func (l *loop) collectProgress(now time.Time) {
-	if l.session == nil || len(l.reports) > 0 {
-		return
+	behind := map[*session]bool{nil: true}
+	for _, k := range l.links {
+		behind[k.session] = !k.session.up() || len(k.session.reports) > 0
 	}
 	for _, a := range l.attempts {
-		if a.state != running || a.judged != unjudged {
-			continue
-		}
-		if r := a.notes.report(now, l.storesNotes.Load()); r != nil {
-			r.Token = a.key.token()
-			l.reports = append(l.reports, r)
+		if s := l.ownerOf(a.key.shard); a.state == running && a.judged == unjudged && !behind[s] {
+			if r := a.notes.report(now, l.storesNotes.Load()); r != nil {
+				r.Token = a.key.token()
+				s.reports = append(s.reports, r)
+			}
 		}
 	}
 }

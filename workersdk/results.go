@@ -18,7 +18,6 @@ const (
 // results is what attempts came to and the node has not acknowledged.
 type results struct {
 	waiting map[key]*pending
-	unsent  []*pending // in the order of their ends; acknowledged ones are passed over
 	bytes   int
 }
 
@@ -27,24 +26,19 @@ type pending struct {
 	key    key
 	result *carillonv1.AttemptResult
 	size   int
-	queued bool
 	done   bool
-	sentAt time.Time
+	sentAt time.Time // or was to be sent
+	hello  *session  // the last one whose hello listed it
 }
 
-func (r *results) add(k key, m *carillonv1.AttemptResult) {
+func (r *results) add(k key, m *carillonv1.AttemptResult) *pending {
 	p := &pending{key: k, result: m, size: proto.Size(m)}
 	if old := r.waiting[k]; old != nil {
 		r.forget(old)
 	}
 	r.waiting[k] = p
 	r.bytes += p.size
-	r.queue(p)
-}
-
-func (r *results) queue(p *pending) {
-	p.queued = true
-	r.unsent = append(r.unsent, p)
+	return p
 }
 
 // acknowledged forgets a result and returns it, or nil.
@@ -63,28 +57,50 @@ func (r *results) forget(p *pending) {
 	r.bytes -= p.size
 }
 
-// requeue has everything sent again that was sent before then.
-func (r *results) requeue(before time.Time) {
-	for _, p := range r.waiting {
-		if !p.queued && !p.sentAt.After(before) {
-			r.queue(p)
+// addResult keeps a result until it is acknowledged, and sends it to its shard's owner. While
+// none is known it waits for one.
+func (l *loop) addResult(k key, m *carillonv1.AttemptResult) {
+	p := l.results.add(k, m)
+	p.sentAt = time.Now()
+	if s := l.ownerOf(k.shard); s != nil {
+		s.send(p, p.sentAt)
+	}
+}
+
+// sendAgain offers what wasn't acknowledged for half a lease to all nodes: whoever owns the shard by
+// now answers, and the others pass over it.
+func (l *loop) sendAgain(now time.Time) {
+	for _, p := range l.results.waiting {
+		if now.Sub(p.sentAt) < l.lease/2 {
+			continue
+		}
+		for _, k := range l.links {
+			if k.session.up() {
+				k.session.send(p, now)
+			}
 		}
 	}
 }
 
-// take moves results into a message as far as its budget goes.
-func (r *results) take(b *budget, now time.Time) []*carillonv1.AttemptResult {
+// send puts a result into the next message.
+func (s *session) send(p *pending, now time.Time) {
+	p.sentAt = now
+	s.results = append(s.results, p)
+}
+
+// takeResults moves results into a message as far as its budget goes.
+func (s *session) takeResults(b *budget, now time.Time) []*carillonv1.AttemptResult {
 	var out []*carillonv1.AttemptResult
-	for len(r.unsent) > 0 {
-		p := r.unsent[0]
+	for len(s.results) > 0 {
+		p := s.results[0]
 		if !p.done {
 			if !b.spend(p.size) {
 				break
 			}
 			out = append(out, p.result)
 		}
-		p.queued, p.sentAt = false, now
-		r.unsent = r.unsent[1:]
+		p.sentAt = now
+		s.results = s.results[1:]
 	}
 	return out
 }

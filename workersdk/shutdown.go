@@ -1,6 +1,7 @@
 package workersdk
 
 import (
+	"slices"
 	"time"
 
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
@@ -19,7 +20,7 @@ const (
 	finishing       // running handlers go on undisturbed
 	stopping        // their contexts have ended
 	flushing        // nothing runs; results wait for their acknowledgements
-	closing         // the stream is being closed
+	closing         // the streams are being closed
 	over
 )
 
@@ -31,9 +32,6 @@ const (
 
 // enter begins a phase that lasts at most d.
 func (l *loop) enter(p phase, d time.Duration) {
-	if p == closing && l.next != nil {
-		l.next.close(errEnough)
-	}
 	l.phase = p
 	l.phaseBy = time.Now().Add(d)
 }
@@ -52,7 +50,7 @@ func (l *loop) beginShutdown() {
 	}
 }
 
-// abort shuts down without a node.
+// abort shuts down after a refusal.
 func (l *loop) abort() {
 	l.enter(stopping, stopGrace)
 	l.stopAll()
@@ -94,7 +92,7 @@ func (l *loop) step(now time.Time) {
 	case flushing:
 		l.finishFlushing(late)
 	case closing:
-		if l.session == nil || late {
+		if !l.connected() || late {
 			l.phase = over
 		}
 	}
@@ -116,9 +114,18 @@ func (l *loop) finishFlushing(late bool) {
 	default:
 		return
 	}
-	if s := l.session; s != nil && s.welcomedAt.IsZero() {
-		s.close(errEnough)
+	for _, k := range l.links {
+		for _, s := range []*session{k.session, k.next} {
+			if s != nil && (s == k.next || !s.up()) {
+				s.close(errEnough)
+			}
+		}
 	}
+}
+
+// connected reports whether a stream is open.
+func (l *loop) connected() bool {
+	return slices.ContainsFunc(l.links, func(k *link) bool { return k.session != nil })
 }
 
 // leaveBehind hands back the attempts of handlers that ignore their contexts.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ var (
 // Worker runs handlers for one cluster. Make it with [Dial], add handlers with
 // [Handle], then call [Worker.Run] once.
 type Worker struct {
-	target      string
+	targets     []string // the seeds
 	incarnation string
 	cfg         config
 
@@ -81,7 +82,8 @@ func DialOptions(opts ...grpc.DialOption) Option {
 }
 
 // Dial makes a worker for the cluster at target, a gRPC target such as
-// "carillon:7070". It checks its arguments and opens no connection: Run does, and
+// "carillon:7070", or several, separated by commas: the addresses of any of its nodes, from which
+// it learns the others. All addresses of a DNS name are tried. It checks its arguments and opens no connection: Run does, and
 // waits for a cluster that isn't there yet. It fails if ctx is over.
 //
 // Without [TLS], [Token] and [DialOptions] the environment says how to connect:
@@ -104,21 +106,36 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Worker, error) {
 	if cfg.id == "" {
 		cfg.id = defaultID()
 	}
-	w := &Worker{target: target, incarnation: uuid.NewString(), cfg: cfg, handlers: map[string]*handler{}}
+	w := &Worker{targets: seeds(target), incarnation: uuid.NewString(), cfg: cfg, handlers: map[string]*handler{}}
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("dial %s: %w", target, err)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("dial %s: %w", target, context.Cause(ctx))
 	}
-	conn, err := w.newConn()
-	if err != nil {
-		return nil, fmt.Errorf("dial %s: %w", target, err)
-	}
-	if err := conn.Close(); err != nil {
-		return nil, fmt.Errorf("dial %s: %w", target, err)
+	for _, seed := range w.targets {
+		conn, err := w.newConn(seed)
+		if err != nil {
+			return nil, fmt.Errorf("dial %s: %w", target, err)
+		}
+		if err := conn.Close(); err != nil {
+			return nil, fmt.Errorf("dial %s: %w", target, err)
+		}
 	}
 	return w, nil
+}
+
+// seeds splits a list of targets.
+func seeds(target string) (out []string) {
+	for t := range strings.SplitSeq(target, ",") {
+		if t = strings.TrimSpace(t); t != "" {
+			out = append(out, t)
+		}
+	}
+	if len(out) == 0 {
+		return []string{target} // for gRPC to judge
+	}
+	return out
 }
 
 func (c *config) check() error {
@@ -149,7 +166,7 @@ func defaultID() string {
 
 // newConn makes a connection. Each stream has its own, so that one that is silently
 // dead isn't used again.
-func (w *Worker) newConn() (*grpc.ClientConn, error) {
+func (w *Worker) newConn(target string) (*grpc.ClientConn, error) {
 	const maxReceive = 16 << 20 // beside the node's own 1 MiB: room for what it may become
 	opts := []grpc.DialOption{
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}),
@@ -160,7 +177,7 @@ func (w *Worker) newConn() (*grpc.ClientConn, error) {
 		}, MinConnectTimeout: openTimeout}),
 	}
 	opts = append(opts, w.cfg.credentials.options()...)
-	return grpc.NewClient(w.target, append(opts, w.cfg.dial...)...)
+	return grpc.NewClient(target, append(opts, w.cfg.dial...)...)
 }
 
 // Run connects and runs handlers until ctx ends, then shuts down as the package
@@ -177,11 +194,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	l.newContext = func(deadline time.Time) (context.Context, context.CancelCauseFunc, context.CancelFunc) {
 		return attemptContext(life, deadline)
 	}
-	var connector sync.WaitGroup
-	connector.Go(func() { l.connect(life) })
+	var connectors sync.WaitGroup
+	l.startConnector = func(k *link) {
+		var ctx context.Context
+		ctx, k.cancel = context.WithCancel(life)
+		connectors.Go(func() { l.connect(ctx, k) })
+	}
 	err := l.run(ctx)
 	end()
-	connector.Wait()
+	connectors.Wait()
 	if err != nil {
 		return fmt.Errorf("run worker %s: %w", w.cfg.id, err)
 	}
