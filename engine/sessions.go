@@ -48,7 +48,7 @@ type Hello struct {
 	Credit   int
 	Held     []core.Token // what it runs
 	Report   Report       // what it has to say at once: its results come before its credit
-	Moves    bool   // it wants to be told of slots that wait for its credit
+	Moves    bool         // it wants to be told of slots that wait for its credit
 	polls    bool
 }
 

@@ -119,13 +119,11 @@ func (l *loop) follow(members []*carillonv1.Member) {
 		k.member = k.node == "" // one that is still being found
 	}
 	for _, m := range members {
-		if m.GetNode() == "" || m.GetAddress() == "" {
-			continue
-		}
 		k := l.linkOf(m.GetNode())
 		switch {
-		case k == nil && m.GetDraining():
+		case m.GetNode() == "" || k == nil && (m.GetDraining() || m.GetAddress() == ""):
 			continue
+		case m.GetAddress() == "": // it can't be reached but as it was
 		case k == nil:
 			k = l.open(m.GetNode(), m.GetAddress(), m.GetAddress())
 		case k.address != m.GetAddress():
