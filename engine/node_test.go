@@ -175,6 +175,9 @@ type stream struct {
 	assigned []core.Assign
 	stops    []core.Stop
 	acks     []core.Ack
+	owned    []core.Owned
+	wanted   []int // what it was told, in order
+	returned []int // credit that it got back, in order
 	closed   bool
 }
 
@@ -187,7 +190,7 @@ func (r *rig) join(outcome job.Outcome, held ...core.Token) *stream {
 func (r *rig) joinOf(capacity int, outcome job.Outcome, held ...core.Token) *stream {
 	r.t.Helper()
 	w := &stream{node: r.node, key: core.WorkerKey{ID: "w", Incarnation: "1"}, outcome: outcome}
-	_, err := r.node.Connect(r.t.Context(), engine.Hello{Worker: w.key, Handlers: []string{"h"}, Capacity: capacity, Credit: capacity - len(held), Held: held}, w)
+	_, err := r.node.Connect(r.t.Context(), engine.Hello{Worker: w.key, Handlers: []string{"h"}, Capacity: capacity, Credit: capacity - len(held), Held: held, Moves: true}, w)
 	r.must(err)
 	return w
 }
@@ -212,6 +215,12 @@ func (w *stream) Deliver(messages []core.Message) bool {
 			w.stops = append(w.stops, m)
 		case core.Ack:
 			w.acks = append(w.acks, m)
+		case core.Owned:
+			w.owned = append(w.owned, m)
+		case core.Wanted:
+			w.wanted = append(w.wanted, m.Slots)
+		case core.Reclaimed:
+			w.returned = append(w.returned, m.Credit)
 		}
 	}
 	return true
