@@ -49,6 +49,19 @@
 // A handler that returns nil has done its work, whatever happened meanwhile: but
 // for a timeout, that is what the node is told, and the node decides.
 //
+// # In a cluster
+//
+// Dial takes the addresses of any nodes, or a name that leads to them. The first node that
+// answers tells of the others, and the worker keeps a stream to each, with its own heartbeats:
+//
+//   - An attempt belongs to the node that owns its shard, which is whoever shows the highest
+//     epoch. Only the stream on which that node has vouched for it renews its lease. When the shard
+//     moves, the attempt goes on under the lease that it had, and the new owner is asked.
+//   - Results, first lines and progress go to the owner. While none is known results wait, and are
+//     offered to all nodes after half a lease.
+//   - The capacity is one for all nodes, shared out by what they can use, and moved as that changes:
+//     see Capacity.
+//
 // # What fails, and what happens then
 //
 //	failure                                what the worker does
@@ -65,9 +78,14 @@
 //	                                       clock, and the larger counts
 //	a result isn't acknowledged            sends it again after half a lease; no new work while more than
 //	                                       10,000 results or 64 MiB wait
-//	the node doesn't know an attempt yet   the attempt goes on under its old lease; after a heartbeat
-//	                                       interval the worker asks again, with a new stream
-//	the hello is refused as invalid        Run ends the handlers and returns the error
+//	no node vouches for an attempt yet     the attempt goes on under its old lease; the worker asks the
+//	                                       owner, or all nodes, once a heartbeat interval
+//	a node can't be reached                uses the others; what that node had goes on until its lease ends
+//	a node drains, or leaves the cluster   takes its credit back; the stream lasts as long as its attempts
+//	no node can be reached                 tries the addresses that Dial was given, too
+//	another cluster answers                forgets all epochs, and asks about what it holds
+//	the hello is refused as invalid        Run ends the handlers and returns the error, unless other
+//	                                       nodes take the worker
 //	a handler never returns                its place of the capacity stays taken; it is logged once
 //
 // # Shutdown
@@ -80,9 +98,9 @@
 //
 // # Inside
 //
-// One goroutine, the loop, owns all state. A connector goroutine opens one stream
-// after the other and receives; each stream has a sender; each running attempt has
-// its handler's goroutine. They talk to the loop by events, and the loop waits for
+// One goroutine, the loop, owns all state. For each node there is a link, whose connector
+// goroutine opens one stream after the other and receives; each stream has a sender; each running
+// attempt has its handler's goroutine. They talk to the loop by events, and the loop waits for
 // none of them: it gives the sender one message at a time, made of all that has
 // come together meanwhile. Only a handler that ignores its context outlives Run.
 package workersdk

@@ -21,6 +21,7 @@ func FuzzWorker(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
 	f.Add([]byte{1, 1, 1, 7, 7, 9, 1, 3, 200, 4, 4, 1, 1, 1, 255, 255})
 	f.Add([]byte("\x0d\x08\x01\x12\x04\x12\x02\x08\x01"))
+	f.Add([]byte{14, 7, 0, 0, 1, 50, 12, 20, 15, 9, 16, 3, 14, 2, 1, 0, 1, 50, 13, 0, 12, 90})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 256 {
 			data = data[:256]
@@ -91,7 +92,7 @@ func anyMessage(data *[]byte) *carillonv1.ConnectResponse {
 		k.Attempt, k.Epoch = int32(b/5%3)+1, int64(b/15%3)+6
 		return k
 	}
-	switch kind := take(data); kind % 14 {
+	switch kind := take(data); kind % 18 {
 	case 0, 1, 2:
 		a := job(0, "h", "")
 		a.Token = token()
@@ -117,6 +118,22 @@ func anyMessage(data *[]byte) *carillonv1.ConnectResponse {
 		m.Welcome = &carillonv1.Welcome{Lease: durationpb.New(time.Duration(int8(take(data))) * time.Second), HeartbeatInterval: durationpb.New(time.Duration(int8(take(data))) * time.Second)}
 	case 12:
 		pass(time.Duration(take(data)) * 100 * time.Millisecond)
+	case 13:
+		b := take(data)
+		m.Membership = &carillonv1.Membership{}
+		for i := range 3 { // all of them lead to this node, whatever their names are
+			if b>>i&1 != 0 {
+				m.Membership.Members = append(m.Membership.Members, &carillonv1.Member{
+					Node: fmt.Sprint("n", i), Address: fmt.Sprint("passthrough:///", b>>3&1), Draining: b>>(4+i)&1 != 0,
+				})
+			}
+		}
+	case 14:
+		m.Reclaimed = proto.Int32(int32(int8(take(data))))
+	case 15:
+		m.Wanted = proto.Int32(int32(int8(take(data))) * 1000)
+	case 16:
+		m.HeartbeatAck = &carillonv1.HeartbeatAck{Sequence: int64(take(data) % 8), Lease: durationpb.New(time.Duration(int8(take(data))) * time.Second / 8)}
 	default:
 		size := int(take(data))
 		raw := (*data)[:min(size, len(*data))]

@@ -60,7 +60,9 @@ type config struct {
 type Option func(*config)
 
 // Capacity sets how many attempts the worker holds at the same time, running or
-// waiting for their handler: 1 to 100,000, default 64.
+// waiting for their handler: 1 to 100,000, default 64. In a cluster it is shared out over the
+// nodes: each gets what it can use, as long as others don't get less than a fair share, and what
+// nobody can use is spread evenly.
 func Capacity(n int) Option { return func(c *config) { c.capacity = n } }
 
 // ID sets the stable id of the worker: 1 to 128 letters, digits, '.', '_', ':' or

@@ -139,7 +139,7 @@ func (r *rough) step(ctx context.Context) {
 	switch op := r.take() % 14; op {
 	case 0:
 		r.open(ctx)
-		h := &carillonv1.Hello{Capacity: 4, Credit: int32(r.take() % 5), Handlers: []*carillonv1.HandlerRegistration{{Name: "h"}}}
+		h := &carillonv1.Hello{Capacity: 4, Credit: int32(r.take() % 5), Capabilities: []string{"reclaim", "membership"}, Handlers: []*carillonv1.HandlerRegistration{{Name: "h"}}}
 		h.WorkerId, h.Incarnation = id()
 		for range r.take() % 3 {
 			h.Held = append(h.Held, r.token())
@@ -156,7 +156,7 @@ func (r *rough) step(ctx context.Context) {
 	case 6:
 		m.Draining = r.take()%2 == 0
 	case 7:
-		m.Credit = int32(int8(r.take()))
+		m.Credit, m.Reclaim = int32(int8(r.take())), int32(int8(r.take()))
 	case 8:
 		n := min(r.take(), len(r.data))
 		if r.stream != nil {
