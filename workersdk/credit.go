@@ -3,6 +3,7 @@ package workersdk
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // A worker's capacity is in three places: the attempts that it holds, the credit that nodes
@@ -22,6 +23,17 @@ type credit struct {
 	taking   int  // asked back, and not answered
 	take     int  // of that: still to be sent
 	wanted   int  // slots that wait there for more
+
+	shortAt time.Time // when less came back than was asked for
+}
+
+// reclaimPause is after which time a node is asked again that gave back less than it was asked for:
+// the rest is used by claims that are being written, and asking would make them no faster.
+const reclaimPause = 100 * time.Millisecond
+
+// mayReclaim reports whether the node may be asked now.
+func (c *credit) mayReclaim(now time.Time) bool {
+	return c.reclaims && c.taking == 0 && now.Sub(c.shortAt) >= reclaimPause
 }
 
 // inHand is how many assignments may come at any moment.
@@ -41,8 +53,12 @@ func (c *credit) used() { c.granted-- }
 func (c *credit) reclaim(n int) { c.taking, c.take = n, n }
 
 // returned takes the node's answer.
-func (c *credit) returned(n int) {
-	c.granted -= min(max(n, 0), c.taking)
+func (c *credit) returned(n int, now time.Time) {
+	n = min(max(n, 0), c.taking)
+	if n < c.taking {
+		c.shortAt = now
+	}
+	c.granted -= n
 	c.taking = 0
 }
 
@@ -162,7 +178,7 @@ func (l *loop) balance() {
 		return cmp.Or(-compareBool(a.link.session.wanted > 0, b.link.session.wanted > 0), cmp.Compare(b.deficit(), a.deficit()),
 			cmp.Compare(a.link.givenAt, b.link.givenAt))
 	})
-	missing := 0
+	now, missing := time.Now(), 0
 	for i := range nodes {
 		c := &nodes[i]
 		if c.link.next != nil {
@@ -179,18 +195,18 @@ func (l *loop) balance() {
 			missing += c.deficit()
 		}
 	}
-	l.takeBack(nodes, missing)
+	l.takeBack(nodes, missing, now)
 }
 
 // takeBack asks for credit that is missing elsewhere, and for all that a node has in hand that is
 // to get none.
-func (l *loop) takeBack(nodes []claim, missing int) {
+func (l *loop) takeBack(nodes []claim, missing int, now time.Time) {
 	for _, k := range l.links {
 		if k.session == nil {
 			continue
 		}
 		missing -= k.session.taking
-		if s := k.session; s.up() && !k.useful() && k.next == nil && s.reclaims && s.taking == 0 && s.inHand() > 0 {
+		if s := k.session; s.up() && !k.useful() && k.next == nil && s.mayReclaim(now) && s.inHand() > 0 {
 			missing -= s.inHand()
 			s.reclaim(s.inHand())
 		}
@@ -199,7 +215,7 @@ func (l *loop) takeBack(nodes []claim, missing int) {
 	for i := range nodes {
 		s := nodes[i].link.session
 		n := min(missing, nodes[i].surplus())
-		if n > 0 && s.reclaims && s.taking == 0 && nodes[i].link.next == nil {
+		if n > 0 && s.mayReclaim(now) && nodes[i].link.next == nil {
 			missing -= n
 			s.reclaim(n)
 		}

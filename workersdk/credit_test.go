@@ -255,13 +255,18 @@ func TestCreditThatIsOwed(t *testing.T) {
 	if c.granted != 1 || c.give != 6 {
 		t.Errorf("%+v", c)
 	}
+	now := time.Now()
+	c.reclaims = true
+	if !c.mayReclaim(now) {
+		t.Error("it may not be asked")
+	}
 	c.reclaim(1)
 	c.used()
-	c.returned(0)
-	if c.granted != 0 || c.taking != 0 {
+	c.returned(0, now)
+	if c.granted != 0 || c.taking != 0 || c.mayReclaim(now) || !c.mayReclaim(now.Add(reclaimPause)) {
 		t.Errorf("%+v", c)
 	}
-	c.returned(7) // unasked
+	c.returned(7, now) // unasked
 	if c.granted != 0 {
 		t.Errorf("%+v", c)
 	}

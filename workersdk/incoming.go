@@ -40,7 +40,7 @@ func (l *loop) received(s *session, m *carillonv1.ConnectResponse) {
 		l.assigned(s, a)
 	}
 	if m.Reclaimed != nil {
-		s.returned(int(m.GetReclaimed()))
+		s.returned(int(m.GetReclaimed()), time.Now())
 	}
 	if m.Wanted != nil {
 		s.wanted = min(max(int(m.GetWanted()), 0), l.w.cfg.capacity)
