@@ -8,9 +8,9 @@ import (
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
-// Directory knows the nodes of the cluster, as coordinator.Directory does. Its methods may be
-// called by any goroutine, and don't block.
-type Directory interface {
+// directory is what workers are told of coordinator.Directory. Its methods may be called by any
+// goroutine, and don't block.
+type directory interface {
 	// Members returns the nodes as they are known now, this one among them. Workers are told of
 	// those that have an address; if that is none, they go on with what they know.
 	Members() []coordinator.Member
@@ -21,7 +21,7 @@ type Directory interface {
 
 // directoryOf returns what tells of the nodes; nil if there is one node, whatever its address is:
 // workers stay where they found it.
-func directoryOf(c Cluster) Directory {
+func directoryOf(c Cluster) directory {
 	if c == nil || c.Status().Kind == "solo" {
 		return nil
 	}
@@ -30,14 +30,14 @@ func directoryOf(c Cluster) Directory {
 
 // members tells workers' streams of the cluster's nodes.
 type members struct {
-	directory Directory // nil: there is one node, and nothing to tell
+	directory directory // nil: there is one node, and nothing to tell
 
 	mu      sync.Mutex
 	newest  *carillonv1.Membership     // guarded by mu; never changed, only replaced
 	streams map[*workerStream]struct{} // guarded by mu: those that are to hear of changes
 }
 
-func newMembers(d Directory) *members {
+func newMembers(d directory) *members {
 	return &members{directory: d, streams: map[*workerStream]struct{}{}}
 }
 
@@ -91,7 +91,7 @@ func membership(nodes []coordinator.Member) *carillonv1.Membership {
 	out := &carillonv1.Membership{}
 	for _, n := range nodes {
 		if n.Address != "" {
-			out.Members = append(out.Members, &carillonv1.Member{Node: n.Node, Address: n.Address, Draining: n.Draining})
+			out.Members = append(out.Members, &carillonv1.Membership_Node{Node: n.Node, Address: n.Address, Draining: n.Draining})
 		}
 	}
 	return out

@@ -10,11 +10,14 @@ import (
 
 	"github.com/carillon-scheduler/carillon/controlplane"
 	"github.com/carillon-scheduler/carillon/coordinator"
+	"github.com/carillon-scheduler/carillon/coordinator/solo"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
 // directory is a list of nodes that a test changes.
 type directory struct {
+	*solo.Coordinator // for what nobody asks here
+
 	mu      sync.Mutex
 	members []coordinator.Member
 	changed chan struct{}
@@ -32,6 +35,8 @@ func (d *directory) Changed() <-chan struct{} {
 	return d.changed
 }
 
+func (*directory) Status() coordinator.Status { return coordinator.Status{Kind: "scripted"} }
+
 func (d *directory) set(members ...coordinator.Member) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,19 +51,19 @@ func capable(id string, of ...string) *carillonv1.Hello {
 	return h
 }
 
-func members(w *rawWorker) []*carillonv1.Member {
+func members(w *rawWorker) []*carillonv1.Membership_Node {
 	w.s.t.Helper()
-	return next(w, "membership", func(m *carillonv1.ConnectResponse) [][]*carillonv1.Member {
+	return next(w, "membership", func(m *carillonv1.ConnectResponse) [][]*carillonv1.Membership_Node {
 		if m.GetMembership() == nil {
 			return nil
 		}
-		return [][]*carillonv1.Member{m.GetMembership().GetMembers()}
+		return [][]*carillonv1.Membership_Node{m.GetMembership().GetMembers()}
 	})
 }
 
 func TestWorkersAreToldOfTheMembers(t *testing.T) {
-	d := &directory{changed: make(chan struct{})}
-	s := startAs(t, filepath.Join(t.TempDir(), "carillon.db"), func(cfg *controlplane.Config) { cfg.Directory, cfg.Cluster = d, "c-1" })
+	d := &directory{Coordinator: solo.New("test", 8, 1), changed: make(chan struct{})}
+	s := startAs(t, filepath.Join(t.TempDir(), "carillon.db"), func(cfg *controlplane.Config) { cfg.Cluster, cfg.ClusterID = d, "c-1" })
 	d.set(coordinator.Member{Node: "test", Address: "a:1"}, coordinator.Member{Node: "nowhere"})
 	w, old := s.connect(capable("w", "membership")), s.connect(hello("old", "1"))
 	if welcome := next(w, "welcome", func(m *carillonv1.ConnectResponse) []*carillonv1.Welcome { return some(m.GetWelcome()) }); welcome.GetCluster() != "c-1" || welcome.GetGranted() != nil {

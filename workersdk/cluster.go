@@ -107,7 +107,7 @@ func (l *loop) named(s *session, node string) bool {
 }
 
 // follow takes a list of the cluster's nodes.
-func (l *loop) follow(members []*carillonv1.Member) {
+func (l *loop) follow(members []*carillonv1.Membership_Node) {
 	if len(members) == 0 {
 		return
 	}

@@ -13,9 +13,9 @@ import (
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
-func without(name string) func([]*carillonv1.Member) []*carillonv1.Member {
-	return func(ms []*carillonv1.Member) []*carillonv1.Member {
-		return slices.DeleteFunc(ms, func(m *carillonv1.Member) bool { return m.GetNode() == name })
+func without(name string) func([]*carillonv1.Membership_Node) []*carillonv1.Membership_Node {
+	return func(ms []*carillonv1.Membership_Node) []*carillonv1.Membership_Node {
+		return slices.DeleteFunc(ms, func(m *carillonv1.Membership_Node) bool { return m.GetNode() == name })
 	}
 }
 
@@ -240,7 +240,7 @@ func TestANodeLeaves(t *testing.T) {
 func TestANodeDrains(t *testing.T) {
 	for name, drain := range map[string]func(f *fleet, s *nodeStream){
 		"by the list": func(f *fleet, _ *nodeStream) {
-			f.tell(func(ms []*carillonv1.Member) []*carillonv1.Member { ms[0].Draining = true; return ms })
+			f.tell(func(ms []*carillonv1.Membership_Node) []*carillonv1.Membership_Node { ms[0].Draining = true; return ms })
 		},
 		"by itself": func(_ *fleet, s *nodeStream) { s.send(&carillonv1.ConnectResponse{Draining: true}) },
 	} {

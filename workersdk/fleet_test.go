@@ -56,10 +56,10 @@ func (f *fleet) route(address string, to *node) {
 }
 
 // tell makes all nodes but some the members, and says so over all streams.
-func (f *fleet) tell(change ...func([]*carillonv1.Member) []*carillonv1.Member) {
+func (f *fleet) tell(change ...func([]*carillonv1.Membership_Node) []*carillonv1.Membership_Node) {
 	m := &carillonv1.Membership{}
 	for _, n := range f.nodes {
-		m.Members = append(m.Members, &carillonv1.Member{Node: n.name, Address: "passthrough:///" + n.name})
+		m.Members = append(m.Members, &carillonv1.Membership_Node{Node: n.name, Address: "passthrough:///" + n.name})
 	}
 	for _, c := range change {
 		m.Members = c(m.Members)

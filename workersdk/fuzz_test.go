@@ -123,7 +123,7 @@ func anyMessage(data *[]byte) *carillonv1.ConnectResponse {
 		m.Membership = &carillonv1.Membership{}
 		for i := range 3 { // all of them lead to this node, whatever their names are
 			if b>>i&1 != 0 {
-				m.Membership.Members = append(m.Membership.Members, &carillonv1.Member{
+				m.Membership.Members = append(m.Membership.Members, &carillonv1.Membership_Node{
 					Node: fmt.Sprint("n", i), Address: fmt.Sprint("passthrough:///", b>>3&1), Draining: b>>(4+i)&1 != 0,
 				})
 			}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/controlplane"
 	"github.com/carillon-scheduler/carillon/coordinator"
+	"github.com/carillon-scheduler/carillon/coordinator/solo"
 	"github.com/carillon-scheduler/carillon/engine"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	"github.com/carillon-scheduler/carillon/shard"
@@ -49,16 +50,18 @@ type cluster struct {
 
 // clusterNode is one node, and the coordinator that it listens to.
 type clusterNode struct {
-	name     string
-	grpc     *bufconn.Listener
-	changes  chan coordinator.Change
-	released chan shard.ID
-	jobs     carillonv1.JobServiceClient
-	slots    carillonv1.SlotServiceClient
-	stop     func()
+	*solo.Coordinator // for what nobody asks here
+	cluster           *cluster
+	name              string
+	grpc              *bufconn.Listener
+	changes           chan coordinator.Change
+	released          chan shard.ID
+	jobs              carillonv1.JobServiceClient
+	slots             carillonv1.SlotServiceClient
+	stop              func()
 }
 
-var _ coordinator.Coordinator = (*clusterNode)(nil)
+var _ coordinator.Cluster = (*clusterNode)(nil)
 
 func (n *clusterNode) Run(ctx context.Context, changes chan<- coordinator.Change) error {
 	for {
@@ -78,10 +81,6 @@ func (n *clusterNode) Released(id shard.ID) {
 	}
 }
 
-func (*clusterNode) Report(coordinator.Health) {}
-func (*clusterNode) Leave() bool               { return false }
-func (*clusterNode) Proven() time.Time         { return time.Now() }
-
 func (c *cluster) take(to string, id shard.ID) { c.change(to, id, coordinator.Take) }
 
 // giveUp has a node hand a shard over, and waits until it has.
@@ -100,8 +99,15 @@ func (c *cluster) change(node string, id shard.ID, kind coordinator.Kind) {
 	synctest.Wait()
 }
 
-// Members implements controlplane.Directory.
-func (c *cluster) Members() (all []coordinator.Member) {
+// Holder implements coordinator.Directory: jobs go through the inbox, wherever their shard is.
+func (*clusterNode) Holder(shard.ID) (coordinator.Member, bool) { return coordinator.Member{}, false }
+
+// Status implements coordinator.Directory.
+func (*clusterNode) Status() coordinator.Status { return coordinator.Status{Kind: "scripted"} }
+
+// Members implements coordinator.Directory.
+func (n *clusterNode) Members() (all []coordinator.Member) {
+	c := n.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range []string{"a", "b"} {
@@ -110,11 +116,11 @@ func (c *cluster) Members() (all []coordinator.Member) {
 	return all
 }
 
-// Changed implements controlplane.Directory.
-func (c *cluster) Changed() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.changed
+// Changed implements coordinator.Directory.
+func (n *clusterNode) Changed() <-chan struct{} {
+	n.cluster.mu.Lock()
+	defer n.cluster.mu.Unlock()
+	return n.cluster.changed
 }
 
 func (c *cluster) drain(node string) {
@@ -161,12 +167,12 @@ func (c *cluster) must(err error) {
 }
 
 func (c *cluster) start(db *sqlite.DB, name string) {
-	n := &clusterNode{name: name, grpc: bufconn.Listen(1 << 20), changes: make(chan coordinator.Change), released: make(chan shard.ID, 10)}
+	n := &clusterNode{Coordinator: solo.New(name, 2, 1), cluster: c, name: name, grpc: bufconn.Listen(1 << 20), changes: make(chan coordinator.Change), released: make(chan shard.ID, 10)}
 	metrics := controlplane.NewMetrics()
 	cfg := engine.DefaultConfig(name, 2)
 	cfg.Log, cfg.Observer = slog.New(slog.NewTextHandler(io.Discard, nil)), metrics
 	srv := controlplane.New(controlplane.Config{NodeID: name, Shards: 2, Node: engine.New(cfg, db, n), Core: cfg.Core, Store: db, Metrics: metrics,
-		Log: cfg.Log, GRPC: n.grpc, HTTP: bufconn.Listen(1 << 20), Cluster: "c-1", Directory: c})
+		Log: cfg.Log, GRPC: n.grpc, HTTP: bufconn.Listen(1 << 20), ClusterID: "c-1", Cluster: n})
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan error, 1)
 	go func() { end <- srv.Run(ctx) }()

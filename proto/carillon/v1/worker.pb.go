@@ -487,7 +487,7 @@ func (x *ConnectResponse) GetWanted() int32 {
 type Membership struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The nodes, each once. An empty list says nothing.
-	Members       []*Member `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	Members       []*Membership_Node `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -522,75 +522,11 @@ func (*Membership) Descriptor() ([]byte, []int) {
 	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *Membership) GetMembers() []*Member {
+func (x *Membership) GetMembers() []*Membership_Node {
 	if x != nil {
 		return x.Members
 	}
 	return nil
-}
-
-// One node of a cluster.
-type Member struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The name of the node, as in its welcome.
-	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// Where workers reach it: a gRPC target, such as "10.0.0.7:7070".
-	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// It is about to leave: it takes no credit, and opens no new streams to those who have none.
-	Draining      bool `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Member) Reset() {
-	*x = Member{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Member) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Member) ProtoMessage() {}
-
-func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Member.ProtoReflect.Descriptor instead.
-func (*Member) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *Member) GetNode() string {
-	if x != nil {
-		return x.Node
-	}
-	return ""
-}
-
-func (x *Member) GetAddress() string {
-	if x != nil {
-		return x.Address
-	}
-	return ""
-}
-
-func (x *Member) GetDraining() bool {
-	if x != nil {
-		return x.Draining
-	}
-	return false
 }
 
 // Who owns a shard.
@@ -606,7 +542,7 @@ type Ownership struct {
 
 func (x *Ownership) Reset() {
 	*x = Ownership{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[4]
+	mi := &file_carillon_v1_worker_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +554,7 @@ func (x *Ownership) String() string {
 func (*Ownership) ProtoMessage() {}
 
 func (x *Ownership) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[4]
+	mi := &file_carillon_v1_worker_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +567,7 @@ func (x *Ownership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
 func (*Ownership) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Ownership) GetShard() int32 {
@@ -667,7 +603,7 @@ type AttemptToken struct {
 
 func (x *AttemptToken) Reset() {
 	*x = AttemptToken{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[5]
+	mi := &file_carillon_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +615,7 @@ func (x *AttemptToken) String() string {
 func (*AttemptToken) ProtoMessage() {}
 
 func (x *AttemptToken) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[5]
+	mi := &file_carillon_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +628,7 @@ func (x *AttemptToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptToken.ProtoReflect.Descriptor instead.
 func (*AttemptToken) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AttemptToken) GetShard() int32 {
@@ -762,7 +698,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[6]
+	mi := &file_carillon_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +710,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[6]
+	mi := &file_carillon_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +723,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Hello) GetWorkerId() string {
@@ -871,7 +807,7 @@ type HandlerRegistration struct {
 
 func (x *HandlerRegistration) Reset() {
 	*x = HandlerRegistration{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[7]
+	mi := &file_carillon_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +819,7 @@ func (x *HandlerRegistration) String() string {
 func (*HandlerRegistration) ProtoMessage() {}
 
 func (x *HandlerRegistration) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[7]
+	mi := &file_carillon_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +832,7 @@ func (x *HandlerRegistration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandlerRegistration.ProtoReflect.Descriptor instead.
 func (*HandlerRegistration) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *HandlerRegistration) GetName() string {
@@ -934,7 +870,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[8]
+	mi := &file_carillon_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +882,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[8]
+	mi := &file_carillon_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +895,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Welcome) GetNode() string {
@@ -1022,7 +958,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[9]
+	mi := &file_carillon_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +970,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[9]
+	mi := &file_carillon_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +983,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Heartbeat) GetSequence() int64 {
@@ -1072,7 +1008,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[10]
+	mi := &file_carillon_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1020,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[10]
+	mi := &file_carillon_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1033,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HeartbeatAck) GetSequence() int64 {
@@ -1129,7 +1065,7 @@ type Attestation struct {
 
 func (x *Attestation) Reset() {
 	*x = Attestation{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[11]
+	mi := &file_carillon_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1141,7 +1077,7 @@ func (x *Attestation) String() string {
 func (*Attestation) ProtoMessage() {}
 
 func (x *Attestation) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[11]
+	mi := &file_carillon_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1154,7 +1090,7 @@ func (x *Attestation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attestation.ProtoReflect.Descriptor instead.
 func (*Attestation) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Attestation) GetToken() *AttemptToken {
@@ -1210,7 +1146,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[12]
+	mi := &file_carillon_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1158,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[12]
+	mi := &file_carillon_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1171,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Assignment) GetToken() *AttemptToken {
@@ -1328,7 +1264,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[13]
+	mi := &file_carillon_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1276,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[13]
+	mi := &file_carillon_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1289,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Started) GetToken() *AttemptToken {
@@ -1393,7 +1329,7 @@ type ProgressReport struct {
 
 func (x *ProgressReport) Reset() {
 	*x = ProgressReport{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[14]
+	mi := &file_carillon_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1341,7 @@ func (x *ProgressReport) String() string {
 func (*ProgressReport) ProtoMessage() {}
 
 func (x *ProgressReport) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[14]
+	mi := &file_carillon_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1354,7 @@ func (x *ProgressReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReport.ProtoReflect.Descriptor instead.
 func (*ProgressReport) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ProgressReport) GetToken() *AttemptToken {
@@ -1471,7 +1407,7 @@ type ProgressAck struct {
 
 func (x *ProgressAck) Reset() {
 	*x = ProgressAck{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[15]
+	mi := &file_carillon_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1419,7 @@ func (x *ProgressAck) String() string {
 func (*ProgressAck) ProtoMessage() {}
 
 func (x *ProgressAck) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[15]
+	mi := &file_carillon_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1432,7 @@ func (x *ProgressAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressAck.ProtoReflect.Descriptor instead.
 func (*ProgressAck) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ProgressAck) GetToken() *AttemptToken {
@@ -1552,7 +1488,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[16]
+	mi := &file_carillon_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +1500,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[16]
+	mi := &file_carillon_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +1513,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AttemptResult) GetToken() *AttemptToken {
@@ -1667,7 +1603,7 @@ type ResultAck struct {
 
 func (x *ResultAck) Reset() {
 	*x = ResultAck{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[17]
+	mi := &file_carillon_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1615,7 @@ func (x *ResultAck) String() string {
 func (*ResultAck) ProtoMessage() {}
 
 func (x *ResultAck) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[17]
+	mi := &file_carillon_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1628,7 @@ func (x *ResultAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultAck.ProtoReflect.Descriptor instead.
 func (*ResultAck) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResultAck) GetToken() *AttemptToken {
@@ -1739,7 +1675,7 @@ type Cancellation struct {
 
 func (x *Cancellation) Reset() {
 	*x = Cancellation{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[18]
+	mi := &file_carillon_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1687,7 @@ func (x *Cancellation) String() string {
 func (*Cancellation) ProtoMessage() {}
 
 func (x *Cancellation) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[18]
+	mi := &file_carillon_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1700,7 @@ func (x *Cancellation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancellation.ProtoReflect.Descriptor instead.
 func (*Cancellation) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Cancellation) GetToken() *AttemptToken {
@@ -1813,7 +1749,7 @@ type PollRequest struct {
 
 func (x *PollRequest) Reset() {
 	*x = PollRequest{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[19]
+	mi := &file_carillon_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1761,7 @@ func (x *PollRequest) String() string {
 func (*PollRequest) ProtoMessage() {}
 
 func (x *PollRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[19]
+	mi := &file_carillon_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1774,7 @@ func (x *PollRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PollRequest.ProtoReflect.Descriptor instead.
 func (*PollRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PollRequest) GetWorkerId() string {
@@ -1912,7 +1848,7 @@ type PollResponse struct {
 
 func (x *PollResponse) Reset() {
 	*x = PollResponse{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[20]
+	mi := &file_carillon_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +1860,7 @@ func (x *PollResponse) String() string {
 func (*PollResponse) ProtoMessage() {}
 
 func (x *PollResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[20]
+	mi := &file_carillon_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +1873,7 @@ func (x *PollResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PollResponse.ProtoReflect.Descriptor instead.
 func (*PollResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PollResponse) GetAssignments() []*Assignment {
@@ -1994,7 +1930,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[21]
+	mi := &file_carillon_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +1942,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[21]
+	mi := &file_carillon_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +1955,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExtendRequest) GetWorkerId() string {
@@ -2074,7 +2010,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[22]
+	mi := &file_carillon_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2022,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[22]
+	mi := &file_carillon_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2035,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExtendResponse) GetAttestations() []*Attestation {
@@ -2138,7 +2074,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[23]
+	mi := &file_carillon_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2086,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[23]
+	mi := &file_carillon_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2099,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FinishRequest) GetWorkerId() string {
@@ -2199,7 +2135,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_carillon_v1_worker_proto_msgTypes[24]
+	mi := &file_carillon_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2147,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_carillon_v1_worker_proto_msgTypes[24]
+	mi := &file_carillon_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2160,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FinishResponse) GetAcks() []*ResultAck {
@@ -2232,6 +2168,70 @@ func (x *FinishResponse) GetAcks() []*ResultAck {
 		return x.Acks
 	}
 	return nil
+}
+
+// One node.
+type Membership_Node struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name, as in its welcome.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Where workers reach it: a gRPC target, such as "10.0.0.7:7070".
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// It is about to leave: it takes no credit, and who has no stream to it needs none.
+	Draining      bool `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Membership_Node) Reset() {
+	*x = Membership_Node{}
+	mi := &file_carillon_v1_worker_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Membership_Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Membership_Node) ProtoMessage() {}
+
+func (x *Membership_Node) ProtoReflect() protoreflect.Message {
+	mi := &file_carillon_v1_worker_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Membership_Node.ProtoReflect.Descriptor instead.
+func (*Membership_Node) Descriptor() ([]byte, []int) {
+	return file_carillon_v1_worker_proto_rawDescGZIP(), []int{2, 0}
+}
+
+func (x *Membership_Node) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Membership_Node) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Membership_Node) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
 }
 
 var File_carillon_v1_worker_proto protoreflect.FileDescriptor
@@ -2271,11 +2271,11 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\x06wanted\x18\r \x01(\x05H\x01R\x06wanted\x88\x01\x01B\f\n" +
 	"\n" +
 	"_reclaimedB\t\n" +
-	"\a_wanted\";\n" +
+	"\a_wanted\"\x96\x01\n" +
 	"\n" +
-	"Membership\x12-\n" +
-	"\amembers\x18\x01 \x03(\v2\x13.carillon.v1.MemberR\amembers\"R\n" +
-	"\x06Member\x12\x12\n" +
+	"Membership\x126\n" +
+	"\amembers\x18\x01 \x03(\v2\x1c.carillon.v1.Membership.NodeR\amembers\x1aP\n" +
+	"\x04Node\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
 	"\bdraining\x18\x03 \x01(\bR\bdraining\"7\n" +
@@ -2454,28 +2454,28 @@ var file_carillon_v1_worker_proto_goTypes = []any{
 	(*ConnectRequest)(nil),        // 3: carillon.v1.ConnectRequest
 	(*ConnectResponse)(nil),       // 4: carillon.v1.ConnectResponse
 	(*Membership)(nil),            // 5: carillon.v1.Membership
-	(*Member)(nil),                // 6: carillon.v1.Member
-	(*Ownership)(nil),             // 7: carillon.v1.Ownership
-	(*AttemptToken)(nil),          // 8: carillon.v1.AttemptToken
-	(*Hello)(nil),                 // 9: carillon.v1.Hello
-	(*HandlerRegistration)(nil),   // 10: carillon.v1.HandlerRegistration
-	(*Welcome)(nil),               // 11: carillon.v1.Welcome
-	(*Heartbeat)(nil),             // 12: carillon.v1.Heartbeat
-	(*HeartbeatAck)(nil),          // 13: carillon.v1.HeartbeatAck
-	(*Attestation)(nil),           // 14: carillon.v1.Attestation
-	(*Assignment)(nil),            // 15: carillon.v1.Assignment
-	(*Started)(nil),               // 16: carillon.v1.Started
-	(*ProgressReport)(nil),        // 17: carillon.v1.ProgressReport
-	(*ProgressAck)(nil),           // 18: carillon.v1.ProgressAck
-	(*AttemptResult)(nil),         // 19: carillon.v1.AttemptResult
-	(*ResultAck)(nil),             // 20: carillon.v1.ResultAck
-	(*Cancellation)(nil),          // 21: carillon.v1.Cancellation
-	(*PollRequest)(nil),           // 22: carillon.v1.PollRequest
-	(*PollResponse)(nil),          // 23: carillon.v1.PollResponse
-	(*ExtendRequest)(nil),         // 24: carillon.v1.ExtendRequest
-	(*ExtendResponse)(nil),        // 25: carillon.v1.ExtendResponse
-	(*FinishRequest)(nil),         // 26: carillon.v1.FinishRequest
-	(*FinishResponse)(nil),        // 27: carillon.v1.FinishResponse
+	(*Ownership)(nil),             // 6: carillon.v1.Ownership
+	(*AttemptToken)(nil),          // 7: carillon.v1.AttemptToken
+	(*Hello)(nil),                 // 8: carillon.v1.Hello
+	(*HandlerRegistration)(nil),   // 9: carillon.v1.HandlerRegistration
+	(*Welcome)(nil),               // 10: carillon.v1.Welcome
+	(*Heartbeat)(nil),             // 11: carillon.v1.Heartbeat
+	(*HeartbeatAck)(nil),          // 12: carillon.v1.HeartbeatAck
+	(*Attestation)(nil),           // 13: carillon.v1.Attestation
+	(*Assignment)(nil),            // 14: carillon.v1.Assignment
+	(*Started)(nil),               // 15: carillon.v1.Started
+	(*ProgressReport)(nil),        // 16: carillon.v1.ProgressReport
+	(*ProgressAck)(nil),           // 17: carillon.v1.ProgressAck
+	(*AttemptResult)(nil),         // 18: carillon.v1.AttemptResult
+	(*ResultAck)(nil),             // 19: carillon.v1.ResultAck
+	(*Cancellation)(nil),          // 20: carillon.v1.Cancellation
+	(*PollRequest)(nil),           // 21: carillon.v1.PollRequest
+	(*PollResponse)(nil),          // 22: carillon.v1.PollResponse
+	(*ExtendRequest)(nil),         // 23: carillon.v1.ExtendRequest
+	(*ExtendResponse)(nil),        // 24: carillon.v1.ExtendResponse
+	(*FinishRequest)(nil),         // 25: carillon.v1.FinishRequest
+	(*FinishResponse)(nil),        // 26: carillon.v1.FinishResponse
+	(*Membership_Node)(nil),       // 27: carillon.v1.Membership.Node
 	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
 	(*Json)(nil),                  // 29: carillon.v1.Json
 	(SlotTrigger)(0),              // 30: carillon.v1.SlotTrigger
@@ -2484,72 +2484,72 @@ var file_carillon_v1_worker_proto_goTypes = []any{
 	(AttemptOutcome)(0),           // 33: carillon.v1.AttemptOutcome
 }
 var file_carillon_v1_worker_proto_depIdxs = []int32{
-	9,  // 0: carillon.v1.ConnectRequest.hello:type_name -> carillon.v1.Hello
-	12, // 1: carillon.v1.ConnectRequest.heartbeat:type_name -> carillon.v1.Heartbeat
-	16, // 2: carillon.v1.ConnectRequest.started:type_name -> carillon.v1.Started
-	17, // 3: carillon.v1.ConnectRequest.progress:type_name -> carillon.v1.ProgressReport
-	19, // 4: carillon.v1.ConnectRequest.results:type_name -> carillon.v1.AttemptResult
-	8,  // 5: carillon.v1.ConnectRequest.held:type_name -> carillon.v1.AttemptToken
-	11, // 6: carillon.v1.ConnectResponse.welcome:type_name -> carillon.v1.Welcome
-	13, // 7: carillon.v1.ConnectResponse.heartbeat_ack:type_name -> carillon.v1.HeartbeatAck
-	14, // 8: carillon.v1.ConnectResponse.attestations:type_name -> carillon.v1.Attestation
-	20, // 9: carillon.v1.ConnectResponse.result_acks:type_name -> carillon.v1.ResultAck
-	21, // 10: carillon.v1.ConnectResponse.cancellations:type_name -> carillon.v1.Cancellation
-	15, // 11: carillon.v1.ConnectResponse.assignments:type_name -> carillon.v1.Assignment
-	7,  // 12: carillon.v1.ConnectResponse.ownerships:type_name -> carillon.v1.Ownership
-	18, // 13: carillon.v1.ConnectResponse.progress_acks:type_name -> carillon.v1.ProgressAck
+	8,  // 0: carillon.v1.ConnectRequest.hello:type_name -> carillon.v1.Hello
+	11, // 1: carillon.v1.ConnectRequest.heartbeat:type_name -> carillon.v1.Heartbeat
+	15, // 2: carillon.v1.ConnectRequest.started:type_name -> carillon.v1.Started
+	16, // 3: carillon.v1.ConnectRequest.progress:type_name -> carillon.v1.ProgressReport
+	18, // 4: carillon.v1.ConnectRequest.results:type_name -> carillon.v1.AttemptResult
+	7,  // 5: carillon.v1.ConnectRequest.held:type_name -> carillon.v1.AttemptToken
+	10, // 6: carillon.v1.ConnectResponse.welcome:type_name -> carillon.v1.Welcome
+	12, // 7: carillon.v1.ConnectResponse.heartbeat_ack:type_name -> carillon.v1.HeartbeatAck
+	13, // 8: carillon.v1.ConnectResponse.attestations:type_name -> carillon.v1.Attestation
+	19, // 9: carillon.v1.ConnectResponse.result_acks:type_name -> carillon.v1.ResultAck
+	20, // 10: carillon.v1.ConnectResponse.cancellations:type_name -> carillon.v1.Cancellation
+	14, // 11: carillon.v1.ConnectResponse.assignments:type_name -> carillon.v1.Assignment
+	6,  // 12: carillon.v1.ConnectResponse.ownerships:type_name -> carillon.v1.Ownership
+	17, // 13: carillon.v1.ConnectResponse.progress_acks:type_name -> carillon.v1.ProgressAck
 	5,  // 14: carillon.v1.ConnectResponse.membership:type_name -> carillon.v1.Membership
-	6,  // 15: carillon.v1.Membership.members:type_name -> carillon.v1.Member
-	10, // 16: carillon.v1.Hello.handlers:type_name -> carillon.v1.HandlerRegistration
-	8,  // 17: carillon.v1.Hello.held:type_name -> carillon.v1.AttemptToken
-	19, // 18: carillon.v1.Hello.results:type_name -> carillon.v1.AttemptResult
+	27, // 15: carillon.v1.Membership.members:type_name -> carillon.v1.Membership.Node
+	9,  // 16: carillon.v1.Hello.handlers:type_name -> carillon.v1.HandlerRegistration
+	7,  // 17: carillon.v1.Hello.held:type_name -> carillon.v1.AttemptToken
+	18, // 18: carillon.v1.Hello.results:type_name -> carillon.v1.AttemptResult
 	28, // 19: carillon.v1.Welcome.lease:type_name -> google.protobuf.Duration
 	28, // 20: carillon.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
 	28, // 21: carillon.v1.Welcome.granted:type_name -> google.protobuf.Duration
 	28, // 22: carillon.v1.HeartbeatAck.lease:type_name -> google.protobuf.Duration
-	8,  // 23: carillon.v1.Attestation.token:type_name -> carillon.v1.AttemptToken
+	7,  // 23: carillon.v1.Attestation.token:type_name -> carillon.v1.AttemptToken
 	0,  // 24: carillon.v1.Attestation.verdict:type_name -> carillon.v1.AttestationVerdict
-	8,  // 25: carillon.v1.Assignment.token:type_name -> carillon.v1.AttemptToken
+	7,  // 25: carillon.v1.Assignment.token:type_name -> carillon.v1.AttemptToken
 	29, // 26: carillon.v1.Assignment.params:type_name -> carillon.v1.Json
 	30, // 27: carillon.v1.Assignment.trigger:type_name -> carillon.v1.SlotTrigger
 	31, // 28: carillon.v1.Assignment.fire_time:type_name -> google.protobuf.Timestamp
 	28, // 29: carillon.v1.Assignment.timeout:type_name -> google.protobuf.Duration
-	8,  // 30: carillon.v1.Started.token:type_name -> carillon.v1.AttemptToken
+	7,  // 30: carillon.v1.Started.token:type_name -> carillon.v1.AttemptToken
 	31, // 31: carillon.v1.Started.start_time:type_name -> google.protobuf.Timestamp
-	8,  // 32: carillon.v1.ProgressReport.token:type_name -> carillon.v1.AttemptToken
+	7,  // 32: carillon.v1.ProgressReport.token:type_name -> carillon.v1.AttemptToken
 	32, // 33: carillon.v1.ProgressReport.progress:type_name -> carillon.v1.Progress
-	8,  // 34: carillon.v1.ProgressAck.token:type_name -> carillon.v1.AttemptToken
-	8,  // 35: carillon.v1.AttemptResult.token:type_name -> carillon.v1.AttemptToken
+	7,  // 34: carillon.v1.ProgressAck.token:type_name -> carillon.v1.AttemptToken
+	7,  // 35: carillon.v1.AttemptResult.token:type_name -> carillon.v1.AttemptToken
 	31, // 36: carillon.v1.AttemptResult.start_time:type_name -> google.protobuf.Timestamp
 	33, // 37: carillon.v1.AttemptResult.outcome:type_name -> carillon.v1.AttemptOutcome
 	29, // 38: carillon.v1.AttemptResult.result:type_name -> carillon.v1.Json
 	28, // 39: carillon.v1.AttemptResult.retry_after:type_name -> google.protobuf.Duration
-	8,  // 40: carillon.v1.ResultAck.token:type_name -> carillon.v1.AttemptToken
+	7,  // 40: carillon.v1.ResultAck.token:type_name -> carillon.v1.AttemptToken
 	1,  // 41: carillon.v1.ResultAck.verdict:type_name -> carillon.v1.ResultVerdict
-	8,  // 42: carillon.v1.Cancellation.token:type_name -> carillon.v1.AttemptToken
+	7,  // 42: carillon.v1.Cancellation.token:type_name -> carillon.v1.AttemptToken
 	2,  // 43: carillon.v1.Cancellation.reason:type_name -> carillon.v1.CancellationReason
 	28, // 44: carillon.v1.PollRequest.wait:type_name -> google.protobuf.Duration
-	8,  // 45: carillon.v1.PollRequest.held:type_name -> carillon.v1.AttemptToken
-	15, // 46: carillon.v1.PollResponse.assignments:type_name -> carillon.v1.Assignment
-	14, // 47: carillon.v1.PollResponse.attestations:type_name -> carillon.v1.Attestation
+	7,  // 45: carillon.v1.PollRequest.held:type_name -> carillon.v1.AttemptToken
+	14, // 46: carillon.v1.PollResponse.assignments:type_name -> carillon.v1.Assignment
+	13, // 47: carillon.v1.PollResponse.attestations:type_name -> carillon.v1.Attestation
 	28, // 48: carillon.v1.PollResponse.lease:type_name -> google.protobuf.Duration
 	28, // 49: carillon.v1.PollResponse.heartbeat_interval:type_name -> google.protobuf.Duration
-	8,  // 50: carillon.v1.ExtendRequest.held:type_name -> carillon.v1.AttemptToken
-	16, // 51: carillon.v1.ExtendRequest.started:type_name -> carillon.v1.Started
-	17, // 52: carillon.v1.ExtendRequest.progress:type_name -> carillon.v1.ProgressReport
-	14, // 53: carillon.v1.ExtendResponse.attestations:type_name -> carillon.v1.Attestation
-	18, // 54: carillon.v1.ExtendResponse.progress_acks:type_name -> carillon.v1.ProgressAck
+	7,  // 50: carillon.v1.ExtendRequest.held:type_name -> carillon.v1.AttemptToken
+	15, // 51: carillon.v1.ExtendRequest.started:type_name -> carillon.v1.Started
+	16, // 52: carillon.v1.ExtendRequest.progress:type_name -> carillon.v1.ProgressReport
+	13, // 53: carillon.v1.ExtendResponse.attestations:type_name -> carillon.v1.Attestation
+	17, // 54: carillon.v1.ExtendResponse.progress_acks:type_name -> carillon.v1.ProgressAck
 	28, // 55: carillon.v1.ExtendResponse.lease:type_name -> google.protobuf.Duration
-	19, // 56: carillon.v1.FinishRequest.results:type_name -> carillon.v1.AttemptResult
-	20, // 57: carillon.v1.FinishResponse.acks:type_name -> carillon.v1.ResultAck
+	18, // 56: carillon.v1.FinishRequest.results:type_name -> carillon.v1.AttemptResult
+	19, // 57: carillon.v1.FinishResponse.acks:type_name -> carillon.v1.ResultAck
 	3,  // 58: carillon.v1.WorkerService.Connect:input_type -> carillon.v1.ConnectRequest
-	22, // 59: carillon.v1.WorkerService.Poll:input_type -> carillon.v1.PollRequest
-	24, // 60: carillon.v1.WorkerService.Extend:input_type -> carillon.v1.ExtendRequest
-	26, // 61: carillon.v1.WorkerService.Finish:input_type -> carillon.v1.FinishRequest
+	21, // 59: carillon.v1.WorkerService.Poll:input_type -> carillon.v1.PollRequest
+	23, // 60: carillon.v1.WorkerService.Extend:input_type -> carillon.v1.ExtendRequest
+	25, // 61: carillon.v1.WorkerService.Finish:input_type -> carillon.v1.FinishRequest
 	4,  // 62: carillon.v1.WorkerService.Connect:output_type -> carillon.v1.ConnectResponse
-	23, // 63: carillon.v1.WorkerService.Poll:output_type -> carillon.v1.PollResponse
-	25, // 64: carillon.v1.WorkerService.Extend:output_type -> carillon.v1.ExtendResponse
-	27, // 65: carillon.v1.WorkerService.Finish:output_type -> carillon.v1.FinishResponse
+	22, // 63: carillon.v1.WorkerService.Poll:output_type -> carillon.v1.PollResponse
+	24, // 64: carillon.v1.WorkerService.Extend:output_type -> carillon.v1.ExtendResponse
+	26, // 65: carillon.v1.WorkerService.Finish:output_type -> carillon.v1.FinishResponse
 	62, // [62:66] is the sub-list for method output_type
 	58, // [58:62] is the sub-list for method input_type
 	58, // [58:58] is the sub-list for extension type_name
@@ -2565,8 +2565,8 @@ func file_carillon_v1_worker_proto_init() {
 	file_carillon_v1_json_proto_init()
 	file_carillon_v1_slot_proto_init()
 	file_carillon_v1_worker_proto_msgTypes[1].OneofWrappers = []any{}
-	file_carillon_v1_worker_proto_msgTypes[14].OneofWrappers = []any{}
-	file_carillon_v1_worker_proto_msgTypes[16].OneofWrappers = []any{}
+	file_carillon_v1_worker_proto_msgTypes[13].OneofWrappers = []any{}
+	file_carillon_v1_worker_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
