@@ -25,6 +25,9 @@ var law = map[string]struct {
 }{
 	// Leaves: what things are.
 	"internal/intern": {},
+	// Certificates in files, for all who connect or listen; and what makes them for tests and small sites.
+	"internal/certs":           {others: []string{"google.golang.org/grpc"}},
+	"internal/certs/authority": {ours: []string{"internal/certs"}},
 	"job/schedule":    {ours: []string{"internal/intern"}},
 	"shard":           {},
 	"job":             {ours: []string{"job/schedule", "shard"}},
@@ -64,8 +67,8 @@ var law = map[string]struct {
 			"github.com/grpc-ecosystem/grpc-gateway/v2", "github.com/prometheus/client_golang", "github.com/google/uuid"},
 	},
 
-	// What users embed: the generated code and nothing else of ours.
-	"workersdk": {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf",
+	// What users embed: the generated code, and the leaf that reads certificates.
+	"workersdk": {ours: []string{"internal/certs", "proto/carillon/v1"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf",
 		"github.com/cenkalti/backoff/v5", "github.com/google/uuid"}},
 
 	"workersdk/aesgcm":  {},

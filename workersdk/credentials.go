@@ -3,26 +3,48 @@ package workersdk
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 
 	"google.golang.org/grpc"
 	grpccredentials "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/carillon-scheduler/carillon/internal/certs"
 )
 
 // credentials say how a worker connects, and who it is.
 type credentials struct {
-	tls   *tls.Config // nil: in plain text
-	token func() (string, error)
+	tls    *tls.Config     // of the program; nil: what the files say
+	files  *certs.Settings // nil, without a config: in plain text
+	source *certs.Source   // of the files, once they are open
+	token  func() (string, error)
 }
 
 // TLS has the worker connect with TLS, instead of what the environment says: nil means in
 // plain text.
-func TLS(cfg *tls.Config) Option { return func(c *config) { c.credentials.tls = cfg } }
+func TLS(cfg *tls.Config) Option {
+	return func(c *config) { c.credentials.tls, c.credentials.files = cfg, nil }
+}
+
+// TLSFiles are PEM files for [WithTLSFiles]. Any may be empty.
+type TLSFiles struct {
+	CA        string // authorities to trust; empty: the system's
+	Cert, Key string // the worker's certificate and its key
+	Name      string // the server's name in its certificate, if it isn't the target's
+}
+
+// WithTLSFiles has the worker connect with TLS, instead of what the environment says, as these
+// files say. They are read again for a new connection when they have changed.
+func WithTLSFiles(f TLSFiles) Option {
+	return func(c *config) {
+		c.credentials.tls = nil
+		c.credentials.files = &certs.Settings{Files: certs.Files{Cert: f.Cert, Key: f.Key, CA: f.CA}, ServerName: f.Name}
+	}
+}
 
 // Token has a token sent with each call, instead of what the environment says. It is asked for
 // each time, and may change. It needs [TLS]. A nil function sends none.
@@ -31,17 +53,41 @@ func Token(token func() (string, error)) Option {
 }
 
 func (c *credentials) check() error {
-	if c.token != nil && c.tls == nil {
-		return errors.New("a token is only sent with TLS: set CARILLON_TLS, or use the option TLS")
+	if c.token != nil && c.tls == nil && c.files == nil {
+		return errors.New("a token is only sent with TLS: set CARILLON_TLS, or use the option TLS or WithTLSFiles")
 	}
 	return nil
+}
+
+// open reads the files.
+func (c *credentials) open(log *slog.Logger) (err error) {
+	if c.files != nil {
+		c.source, err = c.files.Open(log)
+	}
+	return err
+}
+
+// workerID is the id for which the worker's certificate is; empty: it may have any. Another
+// one would be refused.
+func (c *credentials) workerID() string {
+	if c.source == nil {
+		return ""
+	}
+	id, err := c.source.Identity()
+	if err != nil || id.Kind != certs.Worker {
+		return "" // the node says what is wrong with it
+	}
+	return id.Name
 }
 
 // options are those of the connection.
 func (c *credentials) options() []grpc.DialOption {
 	transport := insecure.NewCredentials()
-	if c.tls != nil {
+	switch {
+	case c.tls != nil:
 		transport = grpccredentials.NewTLS(c.tls)
+	case c.source != nil:
+		transport = c.source.Transport(c.files.ServerName)
 	}
 	opts := []grpc.DialOption{grpc.WithTransportCredentials(transport)}
 	if c.token != nil {
@@ -71,7 +117,8 @@ func (c *credentials) fromEnvironment(lookup func(string) (string, bool)) error 
 		value, _ := lookup(name)
 		return value
 	}
-	if err := c.tlsFrom(env); err != nil {
+	var err error
+	if c.files, err = certs.ReadSettings(func(name string) (string, string) { return env(name), name }); err != nil {
 		return err
 	}
 	switch token, file := env("CARILLON_TOKEN"), env("CARILLON_TOKEN_FILE"); {
@@ -87,45 +134,6 @@ func (c *credentials) fromEnvironment(lookup func(string) (string, bool)) error 
 		if _, err := c.token(); err != nil {
 			return fmt.Errorf("CARILLON_TOKEN_FILE: %w", err)
 		}
-	}
-	return nil
-}
-
-func (c *credentials) tlsFrom(env func(string) string) error {
-	ca, cert, key, name := env("CARILLON_TLS_CA"), env("CARILLON_TLS_CERT"), env("CARILLON_TLS_KEY"), env("CARILLON_TLS_NAME")
-	implied := ca != "" || cert != "" || key != "" || name != ""
-	switch on := env("CARILLON_TLS"); {
-	case on != "" && on != "on" && on != "off":
-		return fmt.Errorf("CARILLON_TLS must be on or off, is %q", on)
-	case on == "off" && implied:
-		return errors.New("CARILLON_TLS is off, but another CARILLON_TLS_… is set")
-	case on != "on" && !implied:
-		return nil
-	}
-	c.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
-	if ca != "" {
-		text, err := os.ReadFile(ca)
-		if err != nil {
-			return fmt.Errorf("CARILLON_TLS_CA: %w", err)
-		}
-		c.tls.RootCAs = x509.NewCertPool()
-		if !c.tls.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("CARILLON_TLS_CA: %s holds no certificate", ca)
-		}
-	}
-	if (cert == "") != (key == "") {
-		return errors.New("CARILLON_TLS_CERT and CARILLON_TLS_KEY need each other")
-	}
-	if cert == "" {
-		return nil
-	}
-	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-		return fmt.Errorf("CARILLON_TLS_CERT, CARILLON_TLS_KEY: %w", err)
-	}
-	// Read anew for each connection: certificates are exchanged while a worker runs.
-	c.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		return &pair, err
 	}
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/certs"
+	"github.com/carillon-scheduler/carillon/internal/certs/authority"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
@@ -143,7 +145,7 @@ func TestTheEnvironment(t *testing.T) {
 		"CARILLON_TLS=on":                             "tls",
 		"CARILLON_TLS_NAME=carillon":                  "tls",
 		"CARILLON_TLS=yes":                            "must be on or off",
-		"CARILLON_TLS_CA=/nowhere":                    "CARILLON_TLS_CA",
+		"CARILLON_TLS_CA=/nowhere":                    "/nowhere",
 		"CARILLON_TLS_CA=" + file:                     "holds no certificate",
 		"CARILLON_TLS_CERT=" + file:                   "need each other",
 		"CARILLON_TOKEN=x":                            "only sent with TLS",
@@ -152,7 +154,7 @@ func TestTheEnvironment(t *testing.T) {
 		"CARILLON_TLS=on CARILLON_TOKEN_FILE=" + file: "tls secret",
 		"CARILLON_TLS=on CARILLON_TOKEN=x CARILLON_TOKEN_FILE=" + file: "exclude each other",
 		"CARILLON_TLS=off CARILLON_TLS_NAME=x":                         "is off",
-		"CARILLON_TLS_CERT=" + file + " CARILLON_TLS_KEY=" + file:      "CARILLON_TLS_CERT, CARILLON_TLS_KEY",
+		"CARILLON_TLS_CERT=" + file + " CARILLON_TLS_KEY=" + file:      file + " with the key",
 	} {
 		values := map[string]string{}
 		for _, pair := range strings.Fields(set) {
@@ -162,13 +164,13 @@ func TestTheEnvironment(t *testing.T) {
 		var c credentials
 		err := c.fromEnvironment(func(name string) (string, bool) { v, ok := values[name]; return v, ok })
 		if err == nil {
-			err = c.check()
+			err = errors.Join(c.check(), c.open(slog.New(slog.DiscardHandler)))
 		}
 		got := "plain"
 		switch {
 		case err != nil:
 			got = err.Error()
-		case c.tls != nil:
+		case c.source != nil:
 			got = "tls"
 			if c.token != nil {
 				token, _ := c.token()
@@ -192,5 +194,36 @@ func TestOptionsGoBeforeTheEnvironment(t *testing.T) {
 	}
 	if _, err := Dial(t.Context(), "127.0.0.1:1", TLS(&tls.Config{})); err != nil {
 		t.Error(err)
+	}
+}
+
+// A certificate that names a worker names this one, unless the program does.
+func TestAWorkerIsNamedByItsCertificate(t *testing.T) {
+	dir := t.TempDir()
+	if err := authority.Init(dir, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	a, err := authority.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := func(name string, id certs.Identity) Option {
+		out, err := a.Issue(authority.Request{Name: name, Identity: id, Life: time.Hour}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return WithTLSFiles(TLSFiles{Cert: out.Cert, Key: out.Key})
+	}
+	worker, node := certs.Identity{Kind: certs.Worker, Name: "w:1"}, certs.Identity{Kind: certs.Node, Name: "n"}
+	host, _, _ := strings.Cut(defaultID(), "-")
+	for want, options := range map[string][]Option{
+		"w:1": {files("w", worker)},
+		"x":   {files("w2", worker), ID("x")},
+		host:  {files("n", node)},
+	} {
+		w, err := Dial(t.Context(), "127.0.0.1:1", options...)
+		if err != nil || !strings.HasPrefix(w.cfg.id, want) {
+			t.Errorf("want %s: %v, %v", want, w, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package workersdk
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -68,7 +69,8 @@ func Capacity(n int) Option { return func(c *config) { c.capacity = n } }
 // ID sets the stable id of the worker: 1 to 128 letters, digits, '.', '_', ':' or
 // '-'. No two workers that live at the same time may share one. With a stable id the
 // cluster takes back at once what a crashed process held when its successor
-// connects. Default: the host name and a random suffix.
+// connects. Default: the one that its certificate names, see [Dial], or else the host name
+// and a random suffix.
 func ID(id string) Option { return func(c *config) { c.id = id } }
 
 // ShutdownGrace sets how long running handlers go on undisturbed once Run's context
@@ -88,7 +90,7 @@ func DialOptions(opts ...grpc.DialOption) Option {
 // it learns the others. All addresses of a DNS name are tried. It checks its arguments and opens no connection: Run does, and
 // waits for a cluster that isn't there yet. It fails if ctx is over.
 //
-// Without [TLS], [Token] and [DialOptions] the environment says how to connect:
+// Without [TLS], [WithTLSFiles], [Token] and [DialOptions] the environment says how to connect:
 //
 //	CARILLON_TLS        on: with TLS, which the files below imply; off or unset: in plain text
 //	CARILLON_TLS_CA     a file with the certificates of authorities to trust; unset: the system's
@@ -97,6 +99,9 @@ func DialOptions(opts ...grpc.DialOption) Option {
 //	CARILLON_TLS_NAME   the server's name in its certificate, if it isn't the target's
 //	CARILLON_TOKEN      a token that is sent with each call; it needs TLS
 //	CARILLON_TOKEN_FILE a file with one, which is read anew for each stream
+//
+// Certificates are read again for a new stream when their files have changed. One that names
+// carillon://worker/ID lets the worker have that id alone.
 func Dial(ctx context.Context, target string, opts ...Option) (*Worker, error) {
 	cfg := config{capacity: defaultCapacity, grace: defaultGrace, log: slog.Default()}
 	if err := cfg.fromEnvironment(os.LookupEnv); err != nil {
@@ -105,13 +110,13 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Worker, error) {
 	for _, opt := range opts {
 		opt(&cfg)
 	}
-	if cfg.id == "" {
-		cfg.id = defaultID()
-	}
-	w := &Worker{targets: seeds(target), incarnation: uuid.NewString(), cfg: cfg, handlers: map[string]*handler{}}
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("dial %s: %w", target, err)
 	}
+	if err := cfg.complete(); err != nil {
+		return nil, fmt.Errorf("dial %s: %w", target, err)
+	}
+	w := &Worker{targets: seeds(target), incarnation: uuid.NewString(), cfg: cfg, handlers: map[string]*handler{}}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("dial %s: %w", target, context.Cause(ctx))
 	}
@@ -144,7 +149,7 @@ func (c *config) check() error {
 	switch {
 	case c.capacity < 1 || c.capacity > maxCapacity:
 		return fmt.Errorf("the capacity must be 1 to %d, is %d", maxCapacity, c.capacity)
-	case !workerID.MatchString(c.id):
+	case c.id != "" && !workerID.MatchString(c.id):
 		return fmt.Errorf("the id %q must be 1 to 128 letters, digits, '.', '_', ':' or '-'", c.id)
 	case c.grace < 0:
 		return fmt.Errorf("the shutdown grace must not be negative, is %s", c.grace)
@@ -152,6 +157,17 @@ func (c *config) check() error {
 		return errors.New("the logger is nil")
 	}
 	return c.credentials.check()
+}
+
+// complete opens the files, and names a worker that has no name.
+func (c *config) complete() error {
+	if err := c.open(c.log); err != nil {
+		return err
+	}
+	if c.id == "" {
+		c.id = cmp.Or(c.workerID(), defaultID())
+	}
+	return nil
 }
 
 func defaultID() string {
