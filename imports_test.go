@@ -62,7 +62,7 @@ var law = map[string]struct {
 	"controlplane/chaos":        {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/grpc"}},
 	"controlplane/jobfile":      {ours: []string{"controlplane/jsonmap", "job", "proto/carillon/v1"}, others: []string{"go.yaml.in/yaml/v3"}},
 	"controlplane": {
-		ours: []string{"controlplane/calendarfile", "controlplane/jobspec", "controlplane/jsonmap", "proto/carillon/v1", "coordinator", "engine", "engine/clock", "engine/core", "store", "job", "job/schedule", "shard"},
+		ours: []string{"controlplane/calendarfile", "controlplane/jobspec", "controlplane/jsonmap", "internal/certs", "proto/carillon/v1", "coordinator", "engine", "engine/clock", "engine/core", "store", "job", "job/schedule", "shard"},
 		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis", "golang.org/x/sync",
 			"github.com/grpc-ecosystem/grpc-gateway/v2", "github.com/prometheus/client_golang", "github.com/google/uuid"},
 	},

@@ -48,6 +48,8 @@ const (
 	reasonInternal          = "INTERNAL"
 	reasonStreamReplaced    = "STREAM_REPLACED"
 	reasonHelloMissing      = "HELLO_MISSING"
+	reasonIdentity          = "IDENTITY_MISMATCH"
+	reasonNoCertificate     = "CERTIFICATE_REQUIRED"
 	reasonDeadlineExceeded  = "DEADLINE_EXCEEDED"
 	reasonRequestTerminated = "CANCELLED"
 )

@@ -30,6 +30,8 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(routingError),
 		runtime.WithMiddlewares(newRoutes().strict),
+		runtime.WithMetadata(tellPeer),
+		runtime.WithIncomingHeaderMatcher(noPeer),
 	)
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
 		carillonv1.RegisterJobServiceHandler, carillonv1.RegisterSlotServiceHandler, carillonv1.RegisterHandlerServiceHandler,

@@ -33,6 +33,9 @@ func (s workerService) Poll(ctx context.Context, req *carillonv1.PollRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	if err := mayBe(ctx, "worker_id", req.GetWorkerId()); err != nil {
+		return nil, err
+	}
 	names, err := s.register(ctx, h)
 	if err != nil {
 		return nil, err
@@ -204,6 +207,9 @@ func (s workerService) Extend(ctx context.Context, req *carillonv1.ExtendRequest
 	if err := v.err(); err != nil {
 		return nil, err
 	}
+	if err := mayBe(ctx, "worker_id", req.GetWorkerId()); err != nil {
+		return nil, err
+	}
 	key := core.WorkerKey{ID: req.GetWorkerId(), Incarnation: req.GetIncarnation()}
 	report, err := s.report(&carillonv1.ConnectRequest{Started: req.GetStarted(), Progress: req.GetProgress()}, key)
 	if err != nil {
@@ -229,6 +235,9 @@ func (s workerService) Finish(ctx context.Context, req *carillonv1.FinishRequest
 	checkKey(&v, "", req.GetWorkerId(), req.GetIncarnation())
 	v.check("results", jobspec.Between(float64(len(req.GetResults())), 1, maxFinished))
 	if err := v.err(); err != nil {
+		return nil, err
+	}
+	if err := mayBe(ctx, "worker_id", req.GetWorkerId()); err != nil {
 		return nil, err
 	}
 	key := core.WorkerKey{ID: req.GetWorkerId(), Incarnation: req.GetIncarnation()}

@@ -9,6 +9,7 @@ package controlplane
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,6 +32,7 @@ import (
 	"github.com/carillon-scheduler/carillon/engine"
 	"github.com/carillon-scheduler/carillon/engine/clock"
 	"github.com/carillon-scheduler/carillon/engine/core"
+	"github.com/carillon-scheduler/carillon/internal/certs"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -46,6 +48,11 @@ type Config struct {
 	Log     *slog.Logger
 	// GRPC and HTTP listen; the server closes them.
 	GRPC, HTTP net.Listener
+	// TLS is what both listeners show. Nil: they speak in plain text.
+	TLS *certs.Source
+	// ClientCerts says what is asked of clients. Where certificates are required, probes of
+	// the node's health over HTTP go without.
+	ClientCerts tls.ClientAuthType
 	// StreamMaxAge is after which time a worker is asked to open a new stream: so load
 	// balancers spread workers anew. Zero means an hour.
 	StreamMaxAge time.Duration
@@ -86,6 +93,8 @@ type Server struct {
 	coordination               Cluster
 	peers                      *peers
 	members                    *members
+	tls                        *certs.Source // nil: none
+	clientCerts                tls.ClientAuthType
 	grpcListener, httpListener net.Listener
 	local                      *bufconn.Listener
 	health                     *health.Server
@@ -124,7 +133,7 @@ func New(cfg Config) *Server {
 		nodeID: cfg.NodeID, clock: now, simulated: cfg.Simulated, shards: cfg.Shards, node: cfg.Node, core: cfg.Core, store: cfg.Store,
 		catalog: &catalog{store: cfg.Store}, metrics: cfg.Metrics, log: cfg.Log,
 		streamMaxAge: cmp.Or(cfg.StreamMaxAge, defaultStreamMaxAge), profiles: cfg.Profiles,
-		stream: cfg.Stream, unary: cfg.Unary, members: newMembers(directoryOf(cfg.Cluster)),
+		stream: cfg.Stream, unary: cfg.Unary, members: newMembers(directoryOf(cfg.Cluster)), tls: cfg.TLS, clientCerts: cfg.ClientCerts,
 		grpcListener: cfg.GRPC, httpListener: cfg.HTTP, local: bufconn.Listen(localBuffer), health: health.NewServer(),
 	}
 }
@@ -151,9 +160,9 @@ func (s *Server) Run(ctx context.Context) error {
 	// A listener that fails ends all; else the order of the end is stop's.
 	group, failed := errgroup.WithContext(ctx)
 	group.Go(func() error { return served(grpcServer.Serve(s.grpcListener)) })
-	group.Go(func() error { return served(grpcServer.Serve(s.local)) })
-	group.Go(func() error { return served(httpServer.Serve(s.httpListener)) })
 	group.Go(func() error { return s.members.follow(failed) })
+	group.Go(func() error { return served(grpcServer.Serve(localListener{s.local})) })
+	group.Go(func() error { return served(s.serveHTTP(httpServer)) })
 	nodeCtx, stopNode := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopNode()
 	nodeEnd := make(chan error, 1)
@@ -172,6 +181,13 @@ func (s *Server) Run(ctx context.Context) error {
 	err = errors.Join(s.stopHTTP(ctx, httpServer), <-nodeEnd)
 	stopGRPC(grpcServer)
 	return errors.Join(err, group.Wait())
+}
+
+func (s *Server) serveHTTP(h *http.Server) error {
+	if s.tls == nil {
+		return h.Serve(s.httpListener)
+	}
+	return h.ServeTLS(s.httpListener, "", "")
 }
 
 // served takes the errors away that a stop causes.
@@ -217,8 +233,12 @@ func (s *Server) newGRPC() *grpc.Server {
 		times := simulatedTimes{s.simulated}
 		unary, stream = append(unary, times.unary), append(stream, times.stream)
 	}
+	creds := insecure.NewCredentials()
+	if s.tls != nil {
+		creds = s.grpcCredentials()
+	}
 	g := grpc.NewServer(
-		grpc.ForceServerCodecV2(codec),
+		grpc.Creds(creds), grpc.ForceServerCodecV2(codec),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(maxRequestBytes), grpc.MaxSendMsgSize(maxRequestBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
@@ -254,8 +274,16 @@ func (s *Server) newHTTP(ctx context.Context, conn *grpc.ClientConn) (*http.Serv
 	if s.profiles {
 		serveProfiles(mux)
 	}
-	return &http.Server{Handler: mux, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}, nil
+	h := &http.Server{Handler: mux, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
+	if s.tls != nil {
+		clients := s.clientCerts
+		if clients == tls.RequireAndVerifyClientCert {
+			clients, h.Handler = tls.VerifyClientCertIfGiven, certified(mux)
+		}
+		h.TLSConfig = s.tls.Server(clients, "h2", "http/1.1")
+	}
+	return h, nil
 }
 
 // held is how many shards this node should have live.

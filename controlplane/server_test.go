@@ -3,6 +3,7 @@ package controlplane_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -38,6 +39,7 @@ type server struct {
 	calendars carillonv1.CalendarServiceClient
 	workers   carillonv1.WorkerServiceClient
 	conn      *grpc.ClientConn
+	client    *http.Client
 	stop      func() error
 }
 
@@ -89,9 +91,14 @@ func startNode(t *testing.T, db store.Store, name string, cluster coordinator.Cl
 	conn, err := grpc.NewClient(grpcListener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)))
 	must(t, err)
-	s := &server{t: t, url: "http://" + httpListener.Addr().String(), grpc: grpcListener.Addr().String(), conn: conn,
+	s := &server{t: t, url: "http://" + httpListener.Addr().String(), grpc: grpcListener.Addr().String(), conn: conn, client: http.DefaultClient,
 		jobs: carillonv1.NewJobServiceClient(conn), slots: carillonv1.NewSlotServiceClient(conn), handlers: carillonv1.NewHandlerServiceClient(conn),
 		calendars: carillonv1.NewCalendarServiceClient(conn), workers: carillonv1.NewWorkerServiceClient(conn)}
+	if served.TLS != nil { // the tests of TLS bring clients that look closer
+		s.url = "https://" + httpListener.Addr().String()
+		s.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		t.Cleanup(s.client.CloseIdleConnections)
+	}
 	stop := sync.OnceValue(func() error {
 		cancel()
 		return errors.Join(<-end, conn.Close())
@@ -153,7 +160,12 @@ func (s *server) do(method, path, body string) (int, string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	must(s.t, err)
-	resp, err := http.DefaultClient.Do(req)
+	return s.send(req)
+}
+
+func (s *server) send(req *http.Request) (int, string) {
+	s.t.Helper()
+	resp, err := s.client.Do(req)
 	must(s.t, err)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)

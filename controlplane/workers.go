@@ -70,6 +70,9 @@ func (s workerService) Connect(stream carillonv1.WorkerService_ConnectServer) er
 		return err
 	}
 	hello := first.GetHello()
+	if err := mayBe(ctx, "hello.worker_id", hello.GetWorkerId()); err != nil {
+		return err
+	}
 	w := newWorkerStream(core.WorkerKey{ID: hello.GetWorkerId(), Incarnation: hello.GetIncarnation()})
 	defer s.members.forget(w)
 	// The stream's own context is over when the worker goes, and the node must hear

@@ -38,8 +38,11 @@ func (i Identity) String() string {
 
 // Identify reads who a certificate is for. One that says so in a way that can't be read, or
 // twice, is for nobody to use: that is an error.
-func Identify(cert *x509.Certificate) (id Identity, err error) {
-	for _, u := range cert.URIs {
+func Identify(cert *x509.Certificate) (Identity, error) { return IdentifyURIs(cert.URIs) }
+
+// IdentifyURIs reads it off the URI names of a certificate.
+func IdentifyURIs(uris []*url.URL) (id Identity, err error) {
+	for _, u := range uris {
 		if !strings.EqualFold(u.Scheme, scheme) {
 			continue
 		}
