@@ -60,6 +60,7 @@ var law = map[string]struct {
 	"controlplane/calendarfile": {ours: []string{"job/schedule"}, others: []string{"github.com/arran4/golang-ical", "github.com/teambition/rrule-go"}},
 	"controlplane/jobspec":      {ours: []string{"proto/carillon/v1", "job", "job/schedule"}, others: []string{"google.golang.org/protobuf"}},
 	"controlplane/chaos":        {ours: []string{"proto/carillon/v1"}, others: []string{"google.golang.org/grpc"}},
+	"controlplane/config":       {ours: []string{"internal/certs", "job", "shard"}, others: []string{"github.com/spf13/pflag", "go.yaml.in/yaml/v3"}},
 	"controlplane/jobfile":      {ours: []string{"controlplane/jsonmap", "job", "proto/carillon/v1"}, others: []string{"go.yaml.in/yaml/v3"}},
 	"controlplane": {
 		ours: []string{"controlplane/calendarfile", "controlplane/jobspec", "controlplane/jsonmap", "internal/certs", "proto/carillon/v1", "coordinator", "engine", "engine/clock", "engine/core", "store", "job", "job/schedule", "shard"},
@@ -99,7 +100,7 @@ var law = map[string]struct {
 
 	// Programs: only they name adapters.
 	"cmd/carillon": {
-		ours: []string{"loadtest/bench", "loadtest/capacity", "controlplane", "controlplane/calendarfile", "controlplane/chaos", "controlplane/jobfile", "controlplane/jobspec", "controlplane/jsonmap", "coordinator/solo", "engine", "engine/clock", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite",
+		ours: []string{"loadtest/bench", "loadtest/capacity", "controlplane", "controlplane/calendarfile", "controlplane/chaos", "controlplane/config", "controlplane/jobfile", "controlplane/jobspec", "controlplane/jsonmap", "coordinator", "coordinator/solo", "engine", "engine/clock", "internal/certs", "internal/certs/authority", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite",
 			"workersdk", "workersdk/execrun", "workersdk/httprun"},
 		others: []string{"github.com/google/uuid", "github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
 	},

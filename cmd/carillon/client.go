@@ -10,16 +10,16 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/carillon-scheduler/carillon/controlplane/jsonmap"
 )
 
-// client is what the commands of the API share: where to call, and how to print.
+// client is what the commands of the API share: where and how to call, and how to print.
 type client struct {
 	address   string
+	tls       map[string]*string // by the variable that a flag stands for
 	namespace string
 	output    string
 }
@@ -40,7 +40,11 @@ func (c *client) call(ctx context.Context, fn func(ctx context.Context, conn *gr
 
 // follow runs fn with a connection, for as long as it takes.
 func (c *client) follow(ctx context.Context, fn func(ctx context.Context, conn *grpc.ClientConn) error) error {
-	conn, err := grpc.NewClient(c.address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(retryCalls),
+	creds, err := c.credentials()
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient(c.address, grpc.WithTransportCredentials(creds), grpc.WithUnaryInterceptor(retryCalls),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)))
 	if err != nil {
 		return invalidInput("--address %q: %w", c.address, err)

@@ -12,14 +12,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/controlplane/chaos"
+	"github.com/carillon-scheduler/carillon/controlplane/config"
 	"github.com/carillon-scheduler/carillon/engine/clock"
-	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
 // devFlags are the flags of `carillon dev`.
 type devFlags struct {
-	nodeFlags
+	node
 	data      string
 	clock     string
 	from      string
@@ -32,16 +32,21 @@ func newDev(c *client) *cobra.Command {
 		Use:   "dev",
 		Short: "Run a whole scheduler on this machine: SQLite inside, loopback only",
 		Args:  exactly(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
 	}
 	flags := cmd.Flags()
+	some := config.AddSome(flags, "listen", "http", "log_level", "pprof", "stream_max_age", "drain_timeout", "retention", "dead_retention", "event_retention")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		loaded, err := load(cmd, some)
+		if err != nil {
+			return err
+		}
+		f.Server = loaded.Server
+		return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
 	flags.StringVar(&f.data, "data", defaultData(), "folder of the database; it survives restarts")
 	flags.StringVar(&f.clock, "clock", "real", "real, or sim: time stands still until `carillon dev advance`, in a database of its own that is thrown away")
 	flags.StringVar(&f.from, "from", "", "with --clock=sim: the time at which it begins (RFC 3339); default: this hour")
 	flags.Int64Var(&f.chaosSeed, "chaos", -1, "treat workers badly, by this seed: deliver twice, lose answers, cancel late; a report follows at the end")
-	f.register(flags, "loopback ")
 	cmd.AddCommand(newAdvance(c))
 	return cmd
 }
@@ -102,17 +107,11 @@ func (f *devFlags) open(ctx context.Context) (db *sqlite.DB, path string, clean 
 
 // run serves a node of one process until ctx ends.
 func (f *devFlags) run(ctx context.Context, out, logs io.Writer) (err error) {
-	log, err := f.logger(logs)
-	if err != nil {
-		return err
-	}
-	if err := f.check(); err != nil {
-		return err
-	}
+	log := newLog(f.LogLevel, logs)
 	if err := f.simulate(); err != nil {
 		return err
 	}
-	l, err := f.listen(false)
+	l, err := f.listen()
 	if err != nil {
 		return err
 	}
@@ -125,7 +124,7 @@ func (f *devFlags) run(ctx context.Context, out, logs io.Writer) (err error) {
 		f.chaos = chaos.New(chaos.Default(uint64(f.chaosSeed)))
 		defer func() { err = errors.Join(err, f.chaos.WriteReport(out)) }()
 	}
-	return f.serve(ctx, "dev", shard.DefaultCount, db, log, l, func() {
+	return f.serve(ctx, "dev", db, log, l, func() {
 		fmt.Fprintf(out, "carillon dev is up\n  gRPC     %s\n  REST     http://%s/v1\n  metrics  http://%s/metrics\n  data     %s\n",
 			l.grpc.Addr(), l.http.Addr(), l.http.Addr(), path)
 	})

@@ -112,6 +112,7 @@ func newRoot() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.address, "address", envOr("CARILLON_ADDRESS", "127.0.0.1:7070"), "gRPC address of a node (CARILLON_ADDRESS)")
 	flags.StringVarP(&c.namespace, "namespace", "N", envOr("CARILLON_NAMESPACE", "default"), "namespace (CARILLON_NAMESPACE)")
+	c.addTLS(flags)
 	flags.StringVarP(&c.output, "output", "o", "table", "output: table or json")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if c.output != "table" && c.output != "json" {
@@ -120,7 +121,7 @@ func newRoot() *cobra.Command {
 		return nil
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
-	root.AddCommand(newDev(c), newServer(), newWorker(c), newMigrate(), newBench(), newBenchWorker(), newPlan(c), newJob(c), newSlot(c), newHandler(c), newWhy(c), newDeadLetter(c), newGap(c), newCalendar(c), newSchedule(c), newClusterGroup(c), newVersion())
+	root.AddCommand(newDev(c), newServer(), newConfig(), newTLS(), newWorker(c), newMigrate(), newBench(), newBenchWorker(), newPlan(c), newJob(c), newSlot(c), newHandler(c), newWhy(c), newDeadLetter(c), newGap(c), newCalendar(c), newSchedule(c), newClusterGroup(c), newVersion())
 	return root
 }
 

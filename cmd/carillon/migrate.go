@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carillon-scheduler/carillon/controlplane/config"
 	"github.com/carillon-scheduler/carillon/store/cockroach"
 )
 
@@ -18,9 +19,9 @@ func newMigrate() *cobra.Command {
 }
 
 // server is the database of the flag, which must be one with migrations.
-func (f *storeFlag) server() (address, error) {
+func (f *storeFlag) server() (config.Store, error) {
 	a, err := f.resolve()
-	if err == nil && a.file != "" {
+	if err == nil && a.File != "" {
 		err = invalidInput("a SQLite file is brought up to date when it is opened")
 	}
 	return a, err
@@ -36,7 +37,7 @@ func newMigrateUp(f *storeFlag) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := cockroach.Migrate(cmd.Context(), a.url); err != nil {
+			if err := cockroach.Migrate(cmd.Context(), a.URL); err != nil {
 				return err
 			}
 			return printMigrations(cmd, a)
@@ -75,7 +76,7 @@ func newMigrateDown(f *storeFlag) *cobra.Command {
 			if !yes {
 				return invalidInput("what the steps after %d added would be lost: confirm by --yes", version)
 			}
-			if err := cockroach.MigrateDownTo(cmd.Context(), a.url, version); err != nil {
+			if err := cockroach.MigrateDownTo(cmd.Context(), a.URL, version); err != nil {
 				return err
 			}
 			return printMigrations(cmd, a)
@@ -85,8 +86,8 @@ func newMigrateDown(f *storeFlag) *cobra.Command {
 	return cmd
 }
 
-func printMigrations(cmd *cobra.Command, a address) error {
-	list, err := cockroach.Migrations(cmd.Context(), a.url)
+func printMigrations(cmd *cobra.Command, a config.Store) error {
+	list, err := cockroach.Migrations(cmd.Context(), a.URL)
 	if err != nil {
 		return err
 	}
@@ -99,6 +100,6 @@ func printMigrations(cmd *cobra.Command, a address) error {
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%5d  %-8s %s\n", m.Version, state, m.Name)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d of %d steps are taken\n", a.public, len(list)-missing, len(list))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d of %d steps are taken\n", a.Public, len(list)-missing, len(list))
 	return err
 }

@@ -9,94 +9,63 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/controlplane/config"
 )
 
-// serverFlags are the flags of `carillon server`.
-type serverFlags struct {
-	nodeFlags
-	store    storeFlag
-	node     string
-	shards   int
-	migrate  bool
-	anywhere bool
-}
-
 func newServer() *cobra.Command {
-	f := serverFlags{nodeFlags: nodeFlags{elsewhere: " (--insecure-listen lets it all the same)"}}
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a node on a database of its own choice",
-		Long: "Runs a node on CockroachDB (24 or newer), PostgreSQL (14 or newer) or a SQLite file. One node works on\n" +
-			"a database at a time: one that is started later takes over all shards.",
+		Long: "Runs a node on CockroachDB (24 or newer), PostgreSQL (14 or newer) or a SQLite file.\n" +
+			"Each setting may also stand in a file (--config), or in the environment: --session-ttl is\n" +
+			"CARILLON_SESSION_TTL there. Flags go before the environment, and that before the file.",
 		Example: `  CARILLON_STORE='postgres://carillon:secret@db.internal/carillon' carillon server --migrate
   carillon server --store @/etc/carillon/store
+  carillon server --config /etc/carillon/carillon.yaml
   carillon server --store sqlite:/var/lib/carillon/carillon.db`,
 		Args: exactly(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
 	}
-	flags := cmd.Flags()
-	f.store.register(flags)
-	flags.BoolVar(&f.migrate, "migrate", false, "bring the schema up to date before anything else")
-	flags.StringVar(&f.node, "node", "", "name of this node (default: the machine's)")
-	flags.IntVar(&f.shards, "shards", shard.DefaultCount, "number of shards of a new cluster; an old one keeps its own")
-	flags.BoolVar(&f.anywhere, "insecure-listen", false, "listen beyond loopback although there is no authentication")
-	f.register(flags, "")
+	f := config.AddFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		loaded, err := load(cmd, f)
+		if err != nil {
+			return err
+		}
+		return (&node{Server: loaded.Server}).run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
 	return cmd
 }
 
+// load puts the settings of a node together.
+func load(cmd *cobra.Command, f *config.Flags) (*config.Loaded, error) {
+	for _, flag := range []string{"tls", "tls-ca", "tls-name"} {
+		if given := cmd.Flags().Lookup(flag); given != nil && given.Changed {
+			return nil, invalidInput("--%s says how to connect to a node; a node has --tls-cert, --tls-key and --tls-client-ca", flag)
+		}
+	}
+	loaded, err := f.Load(os.Getenv)
+	if err != nil {
+		return nil, exitError{exitInvalid, err}
+	}
+	return loaded, nil
+}
+
 // run serves a node until ctx ends.
-func (f *serverFlags) run(ctx context.Context, out, logs io.Writer) error {
-	log, err := f.logger(logs)
+func (n *node) run(ctx context.Context, out, logs io.Writer) error {
+	log := newLog(n.LogLevel, logs)
+	l, err := n.listen()
 	if err != nil {
 		return err
 	}
-	id, err := f.nodeID()
-	if err != nil {
-		return err
+	if n.InsecureListen && !n.Closed() {
+		log.Warn("whoever reaches this node may do everything: not everybody must show a certificate", "grpc", l.grpc.Addr(), "http", l.http.Addr())
 	}
-	if err := f.check(); err != nil {
-		return err
-	}
-	if f.shards < 1 || f.shards > shard.MaxCount {
-		return invalidInput("--shards must be 1 to %d, is %d", shard.MaxCount, f.shards)
-	}
-	where, err := f.store.resolve()
-	if err != nil {
-		return err
-	}
-	l, err := f.listen(f.anywhere)
-	if err != nil {
-		return err
-	}
-	if f.anywhere {
-		log.Warn("whoever reaches this node may do everything: there is no authentication", "grpc", l.grpc.Addr(), "http", l.http.Addr())
-	}
-	db, err := where.open(ctx, f.migrate)
+	db, err := openStore(ctx, n.Store, n.Migrate)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	return f.serve(ctx, id, f.shards, db, log, l, func() {
-		fmt.Fprintf(out, "carillon server is up\n  node     %s\n  gRPC     %s\n  REST     http://%s/v1\n  metrics  http://%s/metrics\n  store    %s\n",
-			id, l.grpc.Addr(), l.http.Addr(), l.http.Addr(), where.public)
+	return n.serve(ctx, n.Node, db, log, l, func() {
+		fmt.Fprintf(out, "carillon server is up\n  node     %s\n  gRPC     %s\n  REST     %s\n  metrics  %s\n  store    %s\n",
+			n.Node, l.grpc.Addr(), n.url(l, "/v1"), n.url(l, "/metrics"), n.Store)
 	})
-}
-
-// nodeID is the node's name: what was given, or the machine's.
-func (f *serverFlags) nodeID() (string, error) {
-	id := f.node
-	if id == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return "", fmt.Errorf("--node was not given, and the machine's name is not known: %w", err)
-		}
-		id = host
-	}
-	if err := job.CheckName(id); err != nil {
-		return "", invalidInput("--node %q %w", id, err)
-	}
-	return id, nil
 }

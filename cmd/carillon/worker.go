@@ -43,7 +43,7 @@ func newWorkerRun(c *client) *cobra.Command {
 		Use: "run", Short: "Serve HTTP requests and programs as handlers", Args: exactly(0),
 		Example: "  carillon worker run --http --allow-host hooks.example.com\n  carillon worker run --exec report=/opt/report.sh --exec-env DATABASE_URL",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), c.address, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return f.run(cmd.Context(), c, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f.register(cmd.Flags())
@@ -51,7 +51,7 @@ func newWorkerRun(c *client) *cobra.Command {
 }
 
 func (f *workerFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.id, "id", "", "stable id of this worker (default: the machine's name and a random suffix)")
+	flags.StringVar(&f.id, "id", "", "stable id of this worker (default: the one that its certificate names, or the machine's name and a random suffix)")
 	flags.IntVar(&f.capacity, "capacity", 64, "attempts that it holds at the same time")
 	flags.StringArrayVar(&f.concurrency, "concurrency", nil, "NAME=N: attempts of a handler that run at the same time; may be repeated")
 	flags.DurationVar(&f.grace, "grace", 5*time.Second, "how long running attempts go on after SIGTERM")
@@ -66,7 +66,7 @@ func (f *workerFlags) register(flags *pflag.FlagSet) {
 }
 
 // run serves what the flags ask for until ctx ends.
-func (f *workerFlags) run(ctx context.Context, address string, out, logs io.Writer) error {
+func (f *workerFlags) run(ctx context.Context, c *client, out, logs io.Writer) error {
 	log, err := newLogger(f.logLevel, logs)
 	if err != nil {
 		return err
@@ -75,11 +75,15 @@ func (f *workerFlags) run(ctx context.Context, address string, out, logs io.Writ
 	if err != nil {
 		return err
 	}
-	options := []worker.Option{worker.Capacity(f.capacity), worker.ShutdownGrace(f.grace), worker.Logger(log)}
+	transport, err := c.workerTLS()
+	if err != nil {
+		return err
+	}
+	options := []worker.Option{worker.Capacity(f.capacity), worker.ShutdownGrace(f.grace), worker.Logger(log), transport}
 	if f.id != "" {
 		options = append(options, worker.ID(f.id))
 	}
-	w, err := worker.Dial(ctx, address, options...)
+	w, err := worker.Dial(ctx, c.address, options...)
 	if err != nil {
 		return exitError{exitInvalid, err}
 	}
