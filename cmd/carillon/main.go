@@ -121,7 +121,7 @@ func newRoot() *cobra.Command {
 		return nil
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
-	root.AddCommand(newDev(c), newServer(), newConfig(), newTLS(), newWorker(c), newMigrate(), newBench(), newBenchWorker(), newPlan(c), newJob(c), newSlot(c), newHandler(c), newWhy(c), newDeadLetter(c), newGap(c), newCalendar(c), newSchedule(c), newClusterGroup(c), newVersion())
+	root.AddCommand(newDev(c), newServer(), newConfig(), newTLS(), newEtcd(), newWorker(c), newMigrate(), newBench(), newBenchWorker(), newPlan(c), newJob(c), newSlot(c), newHandler(c), newWhy(c), newDeadLetter(c), newGap(c), newCalendar(c), newSchedule(c), newClusterGroup(c), newVersion())
 	return root
 }
 
