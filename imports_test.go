@@ -28,9 +28,9 @@ var law = map[string]struct {
 	// Certificates in files, for all who connect or listen; and what makes them for tests and small sites.
 	"internal/certs":           {others: []string{"google.golang.org/grpc"}},
 	"internal/certs/authority": {ours: []string{"internal/certs"}},
-	"job/schedule":    {ours: []string{"internal/intern"}},
-	"shard":           {},
-	"job":             {ours: []string{"job/schedule", "shard"}},
+	"job/schedule":             {ours: []string{"internal/intern"}},
+	"shard":                    {},
+	"job":                      {ours: []string{"job/schedule", "shard"}},
 
 	// Contracts, and the adapters that keep them.
 	"store":           {ours: []string{"job", "shard"}},
