@@ -101,7 +101,7 @@ var law = map[string]struct {
 
 	// Programs: only they name adapters.
 	"cmd/carillon": {
-		ours: []string{"loadtest/bench", "loadtest/capacity", "controlplane", "controlplane/calendarfile", "controlplane/chaos", "controlplane/config", "controlplane/jobfile", "controlplane/jobspec", "controlplane/jsonmap", "coordinator", "coordinator/etcdserver", "coordinator/solo", "engine", "engine/clock", "internal/certs", "internal/certs/authority", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite",
+		ours: []string{"loadtest/bench", "loadtest/capacity", "controlplane", "controlplane/calendarfile", "controlplane/chaos", "controlplane/config", "controlplane/jobfile", "controlplane/jobspec", "controlplane/jsonmap", "coordinator", "coordinator/etcd", "coordinator/etcdserver", "coordinator/solo", "engine", "engine/clock", "internal/certs", "internal/certs/authority", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite",
 			"workersdk", "workersdk/execrun", "workersdk/httprun"},
 		others: []string{"github.com/google/uuid", "github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
 	},

@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	"runtime"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -162,11 +162,7 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Show the version", Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			info, ok := debug.ReadBuildInfo()
-			if !ok {
-				return errors.New("the binary holds no build information")
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "carillon %s %s\n", info.Main.Version, info.GoVersion)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "carillon %s %s\n", version(), runtime.Version())
 			return err
 		},
 	}

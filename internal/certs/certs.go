@@ -236,6 +236,19 @@ func (s *Source) client(serverName string) *tls.Config {
 	return cfg
 }
 
+// Client is the configuration of a client that keeps it: the certificate that it shows is read
+// again, the authorities stay as they are now.
+func (s *Source) Client() *tls.Config {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: s.current().pool}
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if pair := s.current().pair; pair != nil {
+			return pair, nil
+		}
+		return &tls.Certificate{}, nil // none
+	}
+	return cfg
+}
+
 // Transport returns credentials of a client. Servers are held to the authorities of the files,
 // or to the system's if there are none. serverName is the name in the server's certificate;
 // empty: the one that was dialled.
