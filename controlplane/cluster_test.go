@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/carillon-scheduler/carillon/controlplane"
@@ -276,3 +277,92 @@ func TestTheClusterIsShown(t *testing.T) {
 		t.Errorf("a bad name: %v", err)
 	}
 }
+
+// A worker that asks by single calls gets the work of all nodes from any of them, and may
+// speak of it to any.
+func TestAnyNodeServesUnaryWorkers(t *testing.T) {
+	nodes, knows := inTwo(t)
+	ctx := t.Context()
+	poll := func(n *server, wait time.Duration, held ...*carillonv1.AttemptToken) []*carillonv1.Assignment {
+		t.Helper()
+		resp, err := n.workers.Poll(ctx, &carillonv1.PollRequest{WorkerId: "w", Incarnation: "1", Handlers: []string{"h"}, Wait: durationpb.New(wait), Held: held})
+		must(t, err)
+		for i, a := range resp.GetAttestations() {
+			if a.GetVerdict() != carillonv1.AttestationVerdict_ATTESTATION_VERDICT_CONTINUE || a.GetToken().GetJobUid() != held[i].GetJobUid() {
+				t.Errorf("attestation %d: %v", i, a)
+			}
+		}
+		return resp.GetAssignments()
+	}
+	must(t, errOf(nodes[0].workers.Poll(ctx, &carillonv1.PollRequest{WorkerId: "w", Incarnation: "1", Handlers: []string{"h"}, Wait: durationpb.New(0)})))
+	var held []*carillonv1.AttemptToken
+	for i := range 2 {
+		nodes[0].create(job(jobAt(i, "unary"), "h", scheduleNow()))
+		nodes[0].create(job(jobAt(i, "later"), "h", scheduleNow()))
+	}
+	for i := range 4 {
+		got := poll(nodes[i%2], time.Second, held...)
+		if len(got) != 1 {
+			t.Fatalf("poll %d brought %d attempts", i, len(got))
+		}
+		held = append(held, got[0].GetToken())
+	}
+	ext, err := nodes[1].workers.Extend(ctx, &carillonv1.ExtendRequest{WorkerId: "w", Incarnation: "1", Held: held,
+		Progress: []*carillonv1.ProgressReport{{Token: held[0], Sequence: 1, Checkpoint: []byte("x")}, {Token: held[1], Sequence: 1, Checkpoint: []byte("y")}}})
+	must(t, err)
+	for i, a := range ext.GetAttestations() {
+		if a.GetVerdict() != carillonv1.AttestationVerdict_ATTESTATION_VERDICT_CONTINUE || a.GetToken().GetJobUid() != held[i].GetJobUid() {
+			t.Errorf("attestation %d: %v", i, a)
+		}
+	}
+	var results []*carillonv1.AttemptResult
+	for _, token := range held {
+		results = append(results, &carillonv1.AttemptResult{Token: token, Outcome: carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_SUCCEEDED})
+	}
+	for _, n := range nodes { // and once more: it is accepted again
+		fin, err := n.workers.Finish(ctx, &carillonv1.FinishRequest{WorkerId: "w", Incarnation: "1", Results: results})
+		must(t, err)
+		for i, a := range fin.GetAcks() {
+			if a.GetVerdict() != carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED || a.GetToken().GetJobUid() != results[i].GetToken().GetJobUid() {
+				t.Errorf("result %d: %v", i, a)
+			}
+		}
+	}
+	// Whoever waits hears of what comes later, from whichever node.
+	for i := range 2 {
+		waited := make(chan []*carillonv1.Assignment, 1)
+		go func() { waited <- poll(nodes[0], 10*time.Second) }()
+		nodes[0].create(job(jobAt(i, "waited"), "h", scheduleNow()))
+		if got := <-waited; len(got) != 1 {
+			t.Errorf("it waited, and got %v", got)
+		} else {
+			must(t, errOf(nodes[1].workers.Finish(ctx, &carillonv1.FinishRequest{WorkerId: "w", Incarnation: "1",
+				Results: []*carillonv1.AttemptResult{{Token: got[0].GetToken(), Outcome: carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_SUCCEEDED}}})))
+		}
+	}
+	// What can't be asked about keeps its lease; what can't be told is told again.
+	l := listen(t)
+	must(t, l.Close())
+	knows[0].addresses[1] = l.Addr().String()
+	ext, err = nodes[0].workers.Extend(ctx, &carillonv1.ExtendRequest{WorkerId: "w", Incarnation: "1", Held: held})
+	must(t, err)
+	unknown := 0
+	for _, a := range ext.GetAttestations() {
+		if a.GetVerdict() == carillonv1.AttestationVerdict_ATTESTATION_VERDICT_UNKNOWN {
+			unknown++
+		}
+	}
+	if unknown != 2 {
+		t.Errorf("%d of 4 attempts are unknown, want those of the other node: %v", unknown, ext)
+	}
+	fin, err := nodes[0].workers.Finish(ctx, &carillonv1.FinishRequest{WorkerId: "w", Incarnation: "1", Results: results})
+	must(t, err)
+	for i, a := range fin.GetAcks() {
+		if (a.GetVerdict() == carillonv1.ResultVerdict_RESULT_VERDICT_UNSPECIFIED) != (held[i].GetShard()%2 == 1) {
+			t.Errorf("result %d: %v", i, a)
+		}
+	}
+	poll(nodes[0], 0)
+}
+
+func errOf[T any](_ T, err error) error { return err }

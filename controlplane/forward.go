@@ -20,6 +20,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/coordinator"
 	"github.com/carillon-scheduler/carillon/engine"
+	"github.com/carillon-scheduler/carillon/internal/certs"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 )
@@ -122,10 +123,14 @@ func isForwarded(ctx context.Context) bool {
 	return len(metadata.ValueFromIncomingContext(ctx, forwardedBy)) > 0
 }
 
-// forwardedUID is the uid that the node before gave to a job.
-func forwardedUID(ctx context.Context) (job.UID, bool) {
+// forwardedUID is the uid that the node before gave to a job. Nobody else may choose one: where
+// callers show certificates, that of a node says so.
+func (s *Server) forwardedUID(ctx context.Context) (job.UID, bool) {
 	values := metadata.ValueFromIncomingContext(ctx, forwardUID)
-	if len(values) != 1 || !isForwarded(ctx) {
+	if len(values) != 1 || !isForwarded(ctx) || overREST(ctx) {
+		return job.UID{}, false
+	}
+	if id, err := caller(ctx); s.tls != nil && (err != nil || id.Kind != certs.Node) {
 		return job.UID{}, false
 	}
 	uid, err := job.ParseUID(values[0])

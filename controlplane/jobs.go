@@ -200,7 +200,7 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 	j.Namespace, j.RequestID = ns, req.GetRequestId()
 	j.Name = s.jobName(ns, req.GetJobId(), req.GetRequestId())
 	j.UID = job.UID(uuid.Must(uuid.NewV7()))
-	if uid, ok := forwardedUID(ctx); ok {
+	if uid, ok := s.forwardedUID(ctx); ok {
 		j.UID = uid
 	}
 	j.Shard = shard.Of(ns, j.Name, s.shards)

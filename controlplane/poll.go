@@ -27,8 +27,8 @@ const (
 	maxFinishing = 10 * time.Second // then the caller asks again: what is stored stays stored
 )
 
-// Poll implements WorkerService.
-func (s workerService) Poll(ctx context.Context, req *carillonv1.PollRequest) (*carillonv1.PollResponse, error) {
+// poll is a Poll of this node's own work.
+func (s workerService) poll(ctx context.Context, req *carillonv1.PollRequest) (*carillonv1.PollResponse, error) {
 	h, wait, err := pollHello(req)
 	if err != nil {
 		return nil, err
@@ -199,8 +199,8 @@ func (p *pollStream) replaced(err error) error {
 	return fail(codes.Aborted, reasonStreamReplaced, err.Error())
 }
 
-// Extend implements WorkerService.
-func (s workerService) Extend(ctx context.Context, req *carillonv1.ExtendRequest) (*carillonv1.ExtendResponse, error) {
+// extend is an Extend of what this node can judge.
+func (s workerService) extend(ctx context.Context, req *carillonv1.ExtendRequest) (*carillonv1.ExtendResponse, error) {
 	var v violations
 	checkKey(&v, "", req.GetWorkerId(), req.GetIncarnation())
 	v.check("held", jobspec.Between(float64(len(req.GetHeld())), 0, maxExtended))
@@ -229,8 +229,8 @@ func (s workerService) Extend(ctx context.Context, req *carillonv1.ExtendRequest
 	return resp, nil
 }
 
-// Finish implements WorkerService.
-func (s workerService) Finish(ctx context.Context, req *carillonv1.FinishRequest) (*carillonv1.FinishResponse, error) {
+// finish is a Finish of what this node can judge.
+func (s workerService) finish(ctx context.Context, req *carillonv1.FinishRequest) (*carillonv1.FinishResponse, error) {
 	var v violations
 	checkKey(&v, "", req.GetWorkerId(), req.GetIncarnation())
 	v.check("results", jobspec.Between(float64(len(req.GetResults())), 1, maxFinished))
@@ -256,11 +256,14 @@ func (s workerService) Finish(ctx context.Context, req *carillonv1.FinishRequest
 		if ack != nil {
 			resp.Acks = append(resp.Acks, resultAck(*ack))
 		} else {
-			resp.Acks = append(resp.Acks, &carillonv1.ResultAck{Token: req.GetResults()[i].GetToken(), Message: "this node could not tell in time; send it again"})
+			resp.Acks = append(resp.Acks, &carillonv1.ResultAck{Token: req.GetResults()[i].GetToken(), Message: sendAgain})
 		}
 	}
 	return resp, nil
 }
+
+// sendAgain tells of a result that could not be judged.
+const sendAgain = "it could not be told in time what becomes of it; send it again"
 
 // checkKey checks who calls.
 func checkKey(v *violations, prefix, id, incarnation string) {
