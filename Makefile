@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 TOOLS   := .bin
 # Packages with concurrency of their own: tested with the race detector.
-RACE    := ./engine ./controlplane/... ./workersdk/... ./store/... ./coordinator/...
+RACE    := ./engine ./controlplane/... ./coordinator/... ./internal/certs/... ./store/... ./workersdk/...
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -o pipefail -c
