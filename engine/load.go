@@ -168,7 +168,7 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 	case errors.Is(err, store.ErrSuperseded):
 		l.cfg.Log.Error("a shard belongs to another owner", "shard", j.id, "error", err)
 		l.cfg.Observer.FenceLost()
-		l.node.coord.Released(j.id)
+		l.inLoop(ctx, func(l *loop) { l.refused(j.id) })
 		return j, true
 	}
 	l.cfg.Log.Error("loading a shard failed; it is tried again", "shard", j.id, "error", err)
@@ -192,13 +192,17 @@ func (l *loop) tryLoad(ctx context.Context, j *loadJob, room []job.Job) (store.L
 		if err := l.take(ctx, j); err != nil {
 			return store.Loaded{}, err
 		}
+		took := j.owned.Proof
+		l.inLoop(ctx, func(l *loop) { l.took(took) })
 	}
 	loaded, err := l.node.store.Load(ctx, j.owned.Proof, room)
 	if err == nil {
 		err = core.CanRead(loaded)
 	}
 	if fenced := (*store.FencedError)(nil); errors.As(err, &fenced) {
+		lost := j.owned.Proof
 		j.owned, j.proof = store.Owned{}, shard.Proof{} // ask again whose it is
+		l.inLoop(ctx, func(l *loop) { l.untake(lost) })
 	}
 	return loaded, err
 }

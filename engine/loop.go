@@ -29,6 +29,7 @@ type loop struct {
 	calls   map[uint64]call
 	awaited map[awaited]chan<- core.Ack
 	claims  map[shard.ID]store.Claim // under which this node took its shards
+	loading map[shard.ID]*loading    // shards that are this node's, and not loaded yet
 	lastTag uint64
 	outgo   map[*session][]core.Message
 
@@ -74,7 +75,7 @@ func newLoop(n *Node) *loop {
 		node: n, cfg: &n.cfg, proof: &n.proof, clock: clock.New(n.cfg.Clock),
 		shards: map[shard.ID]*core.Shard{}, workers: core.NewWorkers(), streams: map[string]*session{},
 		unary: map[core.WorkerKey]*unary{}, awaited: map[awaited]chan<- core.Ack{},
-		calls: map[uint64]call{}, claims: map[shard.ID]store.Claim{}, outgo: map[*session][]core.Message{},
+		calls: map[uint64]call{}, claims: map[shard.ID]store.Claim{}, loading: map[shard.ID]*loading{}, outgo: map[*session][]core.Message{},
 		commits: make(chan *group, 1), committed: make(chan *group, 1),
 		reads: make(chan readJob), loads: make(chan loadJob),
 	}
@@ -392,14 +393,27 @@ func (l *loop) drop(id shard.ID) {
 }
 
 func (l *loop) add(s *core.Shard) {
-	l.shards[s.Proof().Shard] = s
-	l.node.live[s.Proof().Shard].Store(true)
+	id := s.Proof().Shard
+	l.shards[id] = s
+	l.node.live[id].Store(true)
 	l.reorder()
 	l.cfg.Observer.ShardOwned(true)
-	owned := core.Owned{Shard: s.Proof().Shard, Epoch: s.Proof().Epoch}
+	told := l.loading[id]
+	delete(l.loading, id)
+	if told == nil || told.epoch != s.Proof().Epoch {
+		l.announce(s.Proof())
+	} else {
+		l.apply(told.events) // a result may save work that an attestation would end
+	}
 	for _, sess := range l.streams {
-		l.send(sess.key, owned)
 		l.resolve(sess, s)
+	}
+}
+
+// announce tells all workers that this node owns a shard.
+func (l *loop) announce(p shard.Proof) {
+	for _, sess := range l.streams {
+		l.send(sess.key, core.Owned{Shard: p.Shard, Epoch: p.Epoch})
 	}
 }
 

@@ -16,6 +16,34 @@ import (
 
 // How a shard comes to this node is in load.go; this is how it stays, and how it goes.
 
+// loading is a shard that this node has taken over and not loaded yet. Nobody else renews the
+// leases of its attempts any more, so this node does, for whoever says that he holds one; it
+// judges what they are, and what came of them, once the shard is loaded.
+type loading struct {
+	epoch  shard.Epoch
+	events []ShardEvent // for the shard
+}
+
+// maxLoadingEvents bounds what waits for a shard that is loaded. What comes beyond it is sent
+// again by the workers.
+const maxLoadingEvents = 10_000
+
+// took notes that a shard is this node's from now on.
+func (l *loop) took(p shard.Proof) {
+	if s := l.shards[p.Shard]; s != nil || l.draining {
+		return // it is another claim of what is loaded
+	}
+	l.loading[p.Shard] = &loading{epoch: p.Epoch}
+	l.announce(p)
+}
+
+// untake ends that: the shard is another's, or has another epoch.
+func (l *loop) untake(p shard.Proof) {
+	if told := l.loading[p.Shard]; told != nil && told.epoch == p.Epoch {
+		delete(l.loading, p.Shard)
+	}
+}
+
 // giveUp hands a shard over: its last batch gives it up, and its end releases it.
 func (l *loop) giveUp(id shard.ID) {
 	s := l.shards[id]
@@ -33,10 +61,19 @@ func (l *loop) lose(id shard.ID) {
 	l.release(id)
 }
 
+// refused lets others have a shard that this node could not take. One that it owns by an
+// older claim stays: the database says when that ends.
+func (l *loop) refused(id shard.ID) {
+	if l.shards[id] == nil {
+		l.release(id)
+	}
+}
+
 // release drops a shard and lets others have it.
 func (l *loop) release(id shard.ID) {
 	l.drop(id)
 	delete(l.claims, id)
+	delete(l.loading, id)
 	l.unloaded = slices.DeleteFunc(l.unloaded, func(j loadJob) bool { return j.id == id })
 	l.node.coord.Released(id)
 }

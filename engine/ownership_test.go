@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/coordinator"
 	"github.com/carillon-scheduler/carillon/engine"
+	"github.com/carillon-scheduler/carillon/engine/core"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
@@ -302,4 +304,65 @@ func TestADroppedShardIsReleasedWithoutAWordToTheDatabase(t *testing.T) {
 			t.Errorf("after the outage the coordinator was told %+v", h)
 		}
 	})
+}
+
+// While a shard is loaded, nobody but its new owner can renew the leases of its attempts; what
+// becomes of them is decided once it is.
+func TestAttemptsGoOnWhileTheirShardIsLoaded(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		w := r.join(job.OutcomeNone)
+		lives, ended := r.create(r.job("lives", job.Schedule{Kind: job.KindImmediate})), r.create(r.job("ends", job.Schedule{Kind: job.KindImmediate}))
+		time.Sleep(time.Second)
+		var tokens []core.Token
+		for _, a := range w.got() {
+			tokens = append(tokens, a.Token)
+		}
+		if len(tokens) != 2 {
+			t.Fatalf("%d attempts run", len(tokens))
+		}
+		r.stop()
+		r.begin(func(op storefault.Op) (f storefault.Fault) {
+			if op == storefault.Load {
+				f.Delay = 8 * time.Second
+			}
+			return f
+		})
+		time.Sleep(time.Second)
+		again := &stream{node: r.node, key: w.key}
+		stranger := core.Token{Shard: lives.Shard, Key: job.SlotKey{FireTime: 1, UID: lives.UID}, Attempt: 1, Epoch: 1}
+		verdicts, err := r.node.Connect(t.Context(), engine.Hello{Worker: w.key, Handlers: []string{"h"}, Capacity: 10, Credit: 7, Held: append(tokens, stranger)}, again)
+		r.must(err)
+		for i, v := range verdicts {
+			if v.Verdict != engine.VerdictContinue || v.By == 0 {
+				t.Errorf("attempt %d, while its shard is loaded: %+v", i, v)
+			}
+		}
+		for _, token := range tokens {
+			if token.Key.UID == ended.UID {
+				again.outcome = job.OutcomeSucceeded
+				r.must(again.report(core.Assign{Token: token}))
+			}
+		}
+		again.beat(20 * time.Second)
+		if n := len(r.slots(ended.UID)); n != 1 || !all(r.slots(ended.UID), job.Succeeded) || !all(r.slots(lives.UID), job.Running) {
+			t.Errorf("after the load: %v and %v", r.slots(ended.UID), r.slots(lives.UID))
+		}
+		for _, s := range again.stops { // also of what has ended, for which it had asked
+			if s.Token.Key.UID == lives.UID && s.Token != stranger {
+				t.Errorf("the attempt that lives was stopped: %+v", s)
+			}
+		}
+		if len(again.acks) != 1 || !again.acks[0].Accepted || !slices.ContainsFunc(again.stops, func(s core.Stop) bool { return s.Token == stranger }) || len(again.got()) != 0 {
+			t.Errorf("the worker was told %+v, %+v, and given %d attempts", again.acks, again.stops, len(again.got()))
+		}
+	})
+}
+
+func all(slots map[job.Instant]job.Slot, state job.State) bool {
+	for _, s := range slots {
+		if s.State != state || s.Attempt != 1 {
+			return false
+		}
+	}
+	return true
 }

@@ -115,9 +115,7 @@ func (l *loop) connect(h Hello, stream Stream) []Attestation {
 	verdicts := make([]Attestation, len(h.Held))
 	for i, t := range h.Held {
 		verdicts[i] = l.attest(h.Worker, t)
-		if verdicts[i].Verdict == VerdictUnknown {
-			sess.unresolved[t] = struct{}{}
-		}
+		l.askLater(sess, t)
 	}
 	if h.polls {
 		l.extend(h.Worker, h.Held)
@@ -173,6 +171,8 @@ func (l *loop) sendAgain(worker core.WorkerKey, holds map[job.SlotKey]int32) (n 
 func (l *loop) attest(worker core.WorkerKey, t core.Token) Attestation {
 	s := l.shards[t.Shard]
 	switch {
+	case s == nil && l.loading[t.Shard] != nil:
+		return Attestation{VerdictContinue, l.loading[t.Shard].epoch}
 	case s == nil:
 		return Attestation{Verdict: VerdictUnknown}
 	case s.Attest(worker, t):
@@ -255,10 +255,14 @@ func (l *loop) answerHeld(sess *session, t core.Token) {
 		l.send(sess.key, core.Continue{Worker: sess.key, Token: t, By: a.By})
 	case VerdictCancel:
 		l.send(sess.key, core.Stop{Worker: sess.key, Token: t, Reason: core.StopLeaseLost, By: a.By})
-	case VerdictUnknown:
-		if len(sess.unresolved) < maxUnresolved {
-			sess.unresolved[t] = struct{}{}
-		}
+	}
+	l.askLater(sess, t)
+}
+
+// askLater notes an attempt that can't be judged yet.
+func (l *loop) askLater(sess *session, t core.Token) {
+	if l.shards[t.Shard] == nil && len(sess.unresolved) < maxUnresolved {
+		sess.unresolved[t] = struct{}{}
 	}
 }
 
@@ -268,6 +272,8 @@ func (l *loop) apply(events []ShardEvent) {
 	for _, e := range events {
 		if s := l.shards[e.Token.Shard]; s != nil {
 			l.step(s, e.Event)
+		} else if told := l.loading[e.Token.Shard]; told != nil && len(told.events) < maxLoadingEvents {
+			told.events = append(told.events, e)
 		}
 	}
 }
