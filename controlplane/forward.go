@@ -20,8 +20,6 @@ import (
 
 	"github.com/carillon-scheduler/carillon/coordinator"
 	"github.com/carillon-scheduler/carillon/engine"
-	"github.com/carillon-scheduler/carillon/internal/certs"
-	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/shard"
 )
 
@@ -29,11 +27,9 @@ import (
 // call, one hop, with what is left of the deadline. A node says of itself who it is; what its
 // caller may do is decided where the call came in.
 
-// Metadata between nodes.
-const (
-	forwardedBy = "carillon-forwarded-by" // the node that forwards: the call goes no further
-	forwardUID  = "carillon-job-uid"      // of the job that a create makes, whoever stores it
-)
+// forwardedBy is metadata that names the node that forwards: the call goes no further. Whoever else
+// says so has his calls forwarded no further, and that is all.
+const forwardedBy = "carillon-forwarded-by"
 
 // passedOn is what a forwarded call keeps of its metadata: whom it belongs to in traces, and
 // nothing that gives rights.
@@ -45,12 +41,13 @@ type peers struct {
 	directory coordinator.Directory
 	dial      []grpc.DialOption
 
-	mu    sync.Mutex
-	conns map[string]*grpc.ClientConn // guarded by mu, by address
+	mu     sync.Mutex
+	conns  map[string]*grpc.ClientConn // guarded by mu, by address
+	failed map[string]time.Time        // guarded by mu: when a node could not be reached, by address
 }
 
 func newPeers(self string, d coordinator.Directory, dial []grpc.DialOption) *peers {
-	return &peers{self: self, directory: d, dial: dial, conns: map[string]*grpc.ClientConn{}}
+	return &peers{self: self, directory: d, dial: dial, conns: map[string]*grpc.ClientConn{}, failed: map[string]time.Time{}}
 }
 
 // close ends all connections.
@@ -92,6 +89,7 @@ func (p *peers) sweep() {
 		if !known[address] {
 			_ = conn.Close() // nobody calls a node that has gone
 			delete(p.conns, address)
+			delete(p.failed, address)
 		}
 	}
 }
@@ -123,35 +121,37 @@ func isForwarded(ctx context.Context) bool {
 	return len(metadata.ValueFromIncomingContext(ctx, forwardedBy)) > 0
 }
 
-// forwardedUID is the uid that the node before gave to a job. Nobody else may choose one: where
-// callers show certificates, that of a node says so.
-func (s *Server) forwardedUID(ctx context.Context) (job.UID, bool) {
-	values := metadata.ValueFromIncomingContext(ctx, forwardUID)
-	if len(values) != 1 || !isForwarded(ctx) || overREST(ctx) {
-		return job.UID{}, false
-	}
-	if id, err := caller(ctx); s.tls != nil && (err != nil || id.Kind != certs.Node) {
-		return job.UID{}, false
-	}
-	uid, err := job.ParseUID(values[0])
-	return uid, err == nil && !uid.IsZero()
-}
-
-// send makes a call of another node. pairs are added to its metadata.
-func (p *peers) send(ctx context.Context, to coordinator.Member, method string, req, resp proto.Message, pairs ...string) error {
+// send makes a call of another node.
+func (p *peers) send(ctx context.Context, to coordinator.Member, method string, req, resp proto.Message) error {
 	conn, err := p.conn(to.Address)
 	if err != nil {
-		return err
+		return p.unreachable(to, err)
 	}
-	md := metadata.Pairs(append(pairs, forwardedBy, p.self)...)
+	md := metadata.Pairs(forwardedBy, p.self)
 	for _, key := range passedOn {
 		md.Set(key, metadata.ValueFromIncomingContext(ctx, key)...)
 	}
 	err = conn.Invoke(metadata.NewOutgoingContext(ctx, md), method, req, resp)
-	if status.Code(err) == codes.Unavailable && reasonOf(err) == "" {
-		return retriable(reasonPeerUnreachable, fmt.Sprintf("node %s can't be reached at the moment: %s", to.Node, status.Convert(err).Message()))
+	switch code := status.Code(err); {
+	case code == codes.Unavailable && reasonOf(err) == "", code == codes.Canceled && ctx.Err() == nil: // its connection was closed
+		return p.unreachable(to, err)
 	}
 	return err
+}
+
+// unreachable is the error of a call that did not reach another node, or whose answer was lost.
+func (p *peers) unreachable(to coordinator.Member, err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed[to.Address] = time.Now()
+	return retriable(reasonPeerUnreachable, fmt.Sprintf("node %s can't be reached at the moment: %s", to.Node, status.Convert(err).Message()))
+}
+
+// failedLately reports whether a node could not be reached a moment ago.
+func (p *peers) failedLately(m coordinator.Member) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.failed[m.Address]) < askTimeout
 }
 
 // forwardUnary forwards what this node can't do, because it doesn't own the shard.

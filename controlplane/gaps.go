@@ -111,6 +111,12 @@ func (s gapService) ListGaps(ctx context.Context, _ *carillonv1.ListGapsRequest)
 		resp.Gaps = append(resp.Gaps, of.GetGaps()...)
 	}
 	slices.SortStableFunc(resp.Gaps, func(a, b *carillonv1.Gap) int { return cmp.Compare(a.GetShard(), b.GetShard()) })
+	seen := map[string]bool{} // a shard that moves meanwhile is seen at both its owners
+	resp.Gaps = slices.DeleteFunc(resp.Gaps, func(g *carillonv1.Gap) bool {
+		again := seen[g.GetName()]
+		seen[g.GetName()] = true
+		return again
+	})
 	return resp, nil
 }
 

@@ -88,16 +88,6 @@ func noPeer(header string) (string, bool) {
 
 func verified(state *tls.ConnectionState) bool { return state != nil && len(state.VerifiedChains) > 0 }
 
-// overREST reports whether a call came in over REST.
-func overREST(ctx context.Context) bool {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return false
-	}
-	_, local := p.AuthInfo.(localInfo)
-	return local || p.Addr != nil && p.Addr.Network() == "bufconn"
-}
-
 // caller returns who calls, over gRPC or REST: nobody if no verified certificate says so.
 func caller(ctx context.Context) (certs.Identity, error) {
 	p, ok := peer.FromContext(ctx)

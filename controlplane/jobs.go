@@ -57,20 +57,18 @@ func (s jobService) CreateJob(ctx context.Context, req *carillonv1.CreateJobRequ
 	if err != nil {
 		return nil, s.toStatus(ctx, "create job", err)
 	}
-	if existing != nil && existing.UID != j.UID {
+	if existing != nil {
 		if err := conflict("", &j, existing); err != nil {
 			return nil, err
 		}
-	}
-	if existing != nil {
 		stored = existing
 	}
 	return &carillonv1.CreateJobResponse{Job: jobMessage(stored, s.now())}, nil
 }
 
-// createAtOwner has the owner of a job's shard create it, under the name and the uid that it has
-// here: whether the owner did so before its answer was lost, a create by the inbox then meets
-// the same job. It returns nothing if there is no owner, or if it doesn't answer.
+// createAtOwner has the owner of a job's shard create it, under the name that it has here, and with
+// a request id: if the owner did so, and its answer was lost, a create by the inbox is a repeat of the
+// same request. It returns nothing if there is no owner, or if it doesn't answer.
 func (s jobService) createAtOwner(ctx context.Context, j *job.Job, req *carillonv1.CreateJobRequest) (*carillonv1.CreateJobResponse, error) {
 	to, ok := s.peers.holder(ctx, j.Shard)
 	if !ok {
@@ -78,10 +76,13 @@ func (s jobService) createAtOwner(ctx context.Context, j *job.Job, req *carillon
 	}
 	ctx, cancel := context.WithTimeout(ctx, handTimeout)
 	defer cancel()
+	if j.RequestID == "" {
+		j.RequestID = "forwarded-" + j.UID.String()
+	}
 	named := proto.CloneOf(req)
-	named.JobId = j.Name
+	named.JobId, named.RequestId = j.Name, j.RequestID
 	resp := &carillonv1.CreateJobResponse{}
-	err := s.peers.send(ctx, to, carillonv1.JobService_CreateJob_FullMethodName, named, resp, forwardUID, j.UID.String())
+	err := s.peers.send(ctx, to, carillonv1.JobService_CreateJob_FullMethodName, named, resp)
 	switch status.Code(err) {
 	case codes.OK:
 		return resp, nil
@@ -200,9 +201,6 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 	j.Namespace, j.RequestID = ns, req.GetRequestId()
 	j.Name = s.jobName(ns, req.GetJobId(), req.GetRequestId())
 	j.UID = job.UID(uuid.Must(uuid.NewV7()))
-	if uid, ok := s.forwardedUID(ctx); ok {
-		j.UID = uid
-	}
 	j.Shard = shard.Of(ns, j.Name, s.shards)
 	j.RequestHash = j.Hash() // before what depends on the time, and on the calendars' versions
 	field := prefix + "job.schedule"

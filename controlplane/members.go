@@ -2,7 +2,10 @@ package controlplane
 
 import (
 	"context"
+	"slices"
 	"sync"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/carillon-scheduler/carillon/coordinator"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
@@ -17,6 +20,8 @@ type directory interface {
 	// Changed returns a channel that is closed at the next change, or nil if there is none. What
 	// Members returns after the call is at least as new as the channel.
 	Changed() <-chan struct{}
+	// Status tells as of which revision Members is, or was.
+	Status() coordinator.Status
 }
 
 // directoryOf returns what tells of the nodes; nil if there is one node, whatever its address is:
@@ -48,7 +53,8 @@ func (m *members) follow(ctx context.Context) error {
 	}
 	for {
 		changed := m.directory.Changed()
-		m.publish(membership(m.directory.Members()))
+		st := m.directory.Status() // first: what Members tells is no older
+		m.publish(membership(st, m.directory.Members()))
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -60,9 +66,10 @@ func (m *members) follow(ctx context.Context) error {
 func (m *members) publish(newest *carillonv1.Membership) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	same := slices.EqualFunc(newest.GetMembers(), m.newest.GetMembers(), func(a, b *carillonv1.Membership_Node) bool { return proto.Equal(a, b) })
 	m.newest = newest
-	if len(newest.GetMembers()) == 0 {
-		return
+	if same || len(newest.GetMembers()) == 0 {
+		return // their health changes every second
 	}
 	for w := range m.streams {
 		w.push(delivery{membership: newest}) // a full stream is cut off by itself
@@ -87,11 +94,13 @@ func (m *members) forget(w *workerStream) {
 	delete(m.streams, w)
 }
 
-func membership(nodes []coordinator.Member) *carillonv1.Membership {
-	out := &carillonv1.Membership{}
+// membership is what workers are told of the nodes. One that drains holds shards until the last of
+// them has moved, and needs their credit.
+func membership(st coordinator.Status, nodes []coordinator.Member) *carillonv1.Membership {
+	out := &carillonv1.Membership{Generation: st.Gen, Revision: st.AsOf}
 	for _, n := range nodes {
 		if n.Address != "" {
-			out.Members = append(out.Members, &carillonv1.Membership_Node{Node: n.Node, Address: n.Address, Draining: n.Draining})
+			out.Members = append(out.Members, &carillonv1.Membership_Node{Node: n.Node, Address: n.Address, Draining: n.Draining && n.Shards == 0})
 		}
 	}
 	return out

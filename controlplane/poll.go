@@ -33,9 +33,6 @@ func (s workerService) poll(ctx context.Context, req *carillonv1.PollRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := mayBe(ctx, "worker_id", req.GetWorkerId()); err != nil {
-		return nil, err
-	}
 	names, err := s.register(ctx, h)
 	if err != nil {
 		return nil, err
@@ -199,17 +196,30 @@ func (p *pollStream) replaced(err error) error {
 	return fail(codes.Aborted, reasonStreamReplaced, err.Error())
 }
 
-// extend is an Extend of what this node can judge.
-func (s workerService) extend(ctx context.Context, req *carillonv1.ExtendRequest) (*carillonv1.ExtendResponse, error) {
+// checkExtend refuses an Extend that can't be read, or of a worker that the caller isn't.
+func checkExtend(ctx context.Context, req *carillonv1.ExtendRequest) error {
 	var v violations
 	checkKey(&v, "", req.GetWorkerId(), req.GetIncarnation())
 	v.check("held", jobspec.Between(float64(len(req.GetHeld())), 0, maxExtended))
 	if err := v.err(); err != nil {
-		return nil, err
+		return err
 	}
-	if err := mayBe(ctx, "worker_id", req.GetWorkerId()); err != nil {
-		return nil, err
+	return mayBe(ctx, "worker_id", req.GetWorkerId())
+}
+
+// checkFinish refuses a Finish likewise.
+func checkFinish(ctx context.Context, req *carillonv1.FinishRequest) error {
+	var v violations
+	checkKey(&v, "", req.GetWorkerId(), req.GetIncarnation())
+	v.check("results", jobspec.Between(float64(len(req.GetResults())), 1, maxFinished))
+	if err := v.err(); err != nil {
+		return err
 	}
+	return mayBe(ctx, "worker_id", req.GetWorkerId())
+}
+
+// extend is an Extend of what this node can judge.
+func (s workerService) extend(ctx context.Context, req *carillonv1.ExtendRequest) (*carillonv1.ExtendResponse, error) {
 	key := core.WorkerKey{ID: req.GetWorkerId(), Incarnation: req.GetIncarnation()}
 	report, err := s.report(&carillonv1.ConnectRequest{Started: req.GetStarted(), Progress: req.GetProgress()}, key)
 	if err != nil {
@@ -231,15 +241,6 @@ func (s workerService) extend(ctx context.Context, req *carillonv1.ExtendRequest
 
 // finish is a Finish of what this node can judge.
 func (s workerService) finish(ctx context.Context, req *carillonv1.FinishRequest) (*carillonv1.FinishResponse, error) {
-	var v violations
-	checkKey(&v, "", req.GetWorkerId(), req.GetIncarnation())
-	v.check("results", jobspec.Between(float64(len(req.GetResults())), 1, maxFinished))
-	if err := v.err(); err != nil {
-		return nil, err
-	}
-	if err := mayBe(ctx, "worker_id", req.GetWorkerId()); err != nil {
-		return nil, err
-	}
 	key := core.WorkerKey{ID: req.GetWorkerId(), Incarnation: req.GetIncarnation()}
 	report, err := s.report(&carillonv1.ConnectRequest{Results: req.GetResults()}, key)
 	if err != nil {

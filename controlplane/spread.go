@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -46,6 +47,9 @@ func pick[T any](all []T, places []int) []T {
 // Extend implements WorkerService. What another node can't be asked about keeps its lease as it
 // is.
 func (s workerService) Extend(ctx context.Context, req *carillonv1.ExtendRequest) (*carillonv1.ExtendResponse, error) {
+	if err := checkExtend(ctx, req); err != nil {
+		return nil, err
+	}
 	here, there := s.parts(ctx, len(req.GetHeld()), func(i int) int32 { return req.GetHeld()[i].GetShard() })
 	starts, startsThere := s.parts(ctx, len(req.GetStarted()), func(i int) int32 { return req.GetStarted()[i].GetToken().GetShard() })
 	reports, reportsThere := s.parts(ctx, len(req.GetProgress()), func(i int) int32 { return req.GetProgress()[i].GetToken().GetShard() })
@@ -113,6 +117,9 @@ func shorter(a, b *durationpb.Duration) *durationpb.Duration {
 
 // Finish implements WorkerService.
 func (s workerService) Finish(ctx context.Context, req *carillonv1.FinishRequest) (*carillonv1.FinishResponse, error) {
+	if err := checkFinish(ctx, req); err != nil {
+		return nil, err
+	}
 	here, there := s.parts(ctx, len(req.GetResults()), func(i int) int32 { return req.GetResults()[i].GetToken().GetShard() })
 	if len(there) == 0 {
 		return s.finish(ctx, req)
@@ -151,70 +158,113 @@ func (s workerService) Finish(ctx context.Context, req *carillonv1.FinishRequest
 
 // Poll implements WorkerService. First every node is asked for what it has at once, one after the
 // other, beginning anywhere: so none of them claims what another one has given already. If
-// there is nothing, all are waited for together, and the first answer counts. What another
-// one has claimed by then is taken back with its call, or sent again by the next Poll.
+// there is nothing, all are waited for together, and the first answer ends that.
 func (s workerService) Poll(ctx context.Context, req *carillonv1.PollRequest) (*carillonv1.PollResponse, error) {
+	h, wait, err := pollHello(req)
+	if err == nil {
+		err = mayBe(ctx, "worker_id", req.GetWorkerId())
+	}
+	if err != nil {
+		return nil, err
+	}
 	others := s.peers.others(ctx)
 	if len(others) == 0 {
 		return s.poll(ctx, req)
 	}
-	_, wait, err := pollHello(req)
-	if err != nil {
-		return nil, err
-	}
 	began := time.Now()
-	asks := []func(context.Context, *carillonv1.PollRequest) (*carillonv1.PollResponse, error){s.poll}
+	asked := []pollable{{s.poll, s.finish, false}}
 	for _, m := range others {
-		asks = append(asks, func(ctx context.Context, req *carillonv1.PollRequest) (*carillonv1.PollResponse, error) {
-			resp := &carillonv1.PollResponse{}
-			return resp, s.peers.send(ctx, m, carillonv1.WorkerService_Poll_FullMethodName, req, resp)
-		})
+		asked = append(asked, s.pollableOf(m))
 	}
-	rand.Shuffle(len(asks), func(i, j int) { asks[i], asks[j] = asks[j], asks[i] })
-	sum := &pollSum{}
-	for _, ask := range asks {
+	rand.Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
+	sum := &pollSum{room: int(h.GetCapacity())}
+	for _, n := range asked {
+		if n.failedLately {
+			continue
+		}
 		at, cancel := context.WithTimeout(ctx, askTimeout)
-		resp, err := ask(at, pollFor(req, 0))
+		resp, err := n.poll(at, pollFor(req, 0))
 		cancel()
-		if err := sum.add(resp, err); len(resp.GetAssignments()) > 0 {
+		if err := sum.add(resp, err); err != nil || len(resp.GetAssignments()) > 0 {
 			return sum.resp, err
 		}
 	}
 	if ctx.Err() != nil || sum.resp == nil {
-		return nil, s.toStatus(ctx, "poll", errorOr(ctx.Err(), sum.err))
+		return nil, s.toStatus(ctx, "poll", cmp.Or(ctx.Err(), sum.err))
 	}
-	return s.pollAll(ctx, asks, req, max(0, wait-time.Since(began)), sum)
+	return s.pollAll(ctx, asked, req, max(0, wait-time.Since(began)), sum)
 }
 
-func errorOr(first, second error) error {
-	if first != nil {
-		return first
-	}
-	return second
+// pollable is a node that can be asked for attempts, and be given some back.
+type pollable struct {
+	poll         func(context.Context, *carillonv1.PollRequest) (*carillonv1.PollResponse, error)
+	finish       func(context.Context, *carillonv1.FinishRequest) (*carillonv1.FinishResponse, error)
+	failedLately bool
 }
 
-// pollAll waits for the first answer of several nodes.
-func (s workerService) pollAll(ctx context.Context, asks []func(context.Context, *carillonv1.PollRequest) (*carillonv1.PollResponse, error), req *carillonv1.PollRequest, wait time.Duration, sum *pollSum) (*carillonv1.PollResponse, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // what the others claim is taken back
+func (s *Server) pollableOf(m coordinator.Member) pollable {
+	return pollable{
+		func(ctx context.Context, req *carillonv1.PollRequest) (*carillonv1.PollResponse, error) {
+			resp := &carillonv1.PollResponse{}
+			return resp, s.peers.send(ctx, m, carillonv1.WorkerService_Poll_FullMethodName, req, resp)
+		},
+		func(ctx context.Context, req *carillonv1.FinishRequest) (*carillonv1.FinishResponse, error) {
+			resp := &carillonv1.FinishResponse{}
+			return resp, s.peers.send(ctx, m, carillonv1.WorkerService_Finish_FullMethodName, req, resp)
+		},
+		s.peers.failedLately(m),
+	}
+}
+
+// pollAll waits for the first answer of several nodes. What others have claimed by then is
+// taken back with their calls; what they have answered already goes along as far as there is room,
+// and the rest is handed back.
+func (s workerService) pollAll(ctx context.Context, asked []pollable, req *carillonv1.PollRequest, wait time.Duration, sum *pollSum) (*carillonv1.PollResponse, error) {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
 	type answer struct {
+		of   pollable
 		resp *carillonv1.PollResponse
 		err  error
 	}
-	answers := make(chan answer, len(asks))
-	for _, ask := range asks {
+	answers := make(chan answer, len(asked))
+	for _, n := range asked {
 		go func() { // each ends with its call, which cancel ends
-			resp, err := ask(ctx, pollFor(req, wait))
-			answers <- answer{resp, err}
+			resp, err := n.poll(waiting, pollFor(req, wait))
+			answers <- answer{n, resp, err}
 		}()
 	}
-	for range asks {
+	var refused error
+	for range asked {
 		a := <-answers
-		if err := sum.add(a.resp, a.err); err != nil || len(a.resp.GetAssignments()) > 0 {
-			return sum.resp, err
+		if refused != nil || waiting.Err() != nil && a.err != nil {
+			continue
 		}
+		extra := sum.trim(a.resp)
+		if refused = sum.add(a.resp, a.err); refused != nil || len(sum.resp.GetAssignments()) > 0 {
+			cancel()
+		}
+		s.handBack(ctx, a.of, req, extra)
 	}
-	return sum.resp, nil
+	return sum.resp, refused
+}
+
+// handBack gives attempts back to the node that handed them out; without that it would wait for the
+// end of their leases.
+func (s workerService) handBack(ctx context.Context, n pollable, req *carillonv1.PollRequest, extra []*carillonv1.Assignment) {
+	if len(extra) == 0 {
+		return
+	}
+	back := &carillonv1.FinishRequest{WorkerId: req.GetWorkerId(), Incarnation: req.GetIncarnation()}
+	for _, a := range extra {
+		back.Results = append(back.Results, &carillonv1.AttemptResult{Token: a.GetToken(), Outcome: carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_RELEASED,
+			ErrorCode: "NOT_TAKEN", ErrorMessage: []byte("the worker had got as many as it asked for from another node")})
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPollWait)
+	defer cancel()
+	if _, err := n.finish(ctx, back); err != nil {
+		s.log.WarnContext(ctx, "attempts that were polled twice were not handed back; the next Poll hands them out again", "worker", req.GetWorkerId(), "error", err)
+	}
 }
 
 // pollFor is a Poll with another wait.
@@ -226,8 +276,18 @@ func pollFor(req *carillonv1.PollRequest, wait time.Duration) *carillonv1.PollRe
 
 // pollSum is what several nodes have answered.
 type pollSum struct {
+	room int                      // for attempts
 	resp *carillonv1.PollResponse // nil: nobody has
 	err  error                    // of one that could not
+}
+
+// trim takes out of an answer what there is no room for.
+func (p *pollSum) trim(resp *carillonv1.PollResponse) (extra []*carillonv1.Assignment) {
+	room := p.room - len(p.resp.GetAssignments())
+	if n := len(resp.GetAssignments()); n > room {
+		extra, resp.Assignments = resp.Assignments[room:], resp.Assignments[:room]
+	}
+	return extra
 }
 
 // final reports whether another node would answer the same.

@@ -573,6 +573,10 @@ func addMessage(resp *carillonv1.ConnectResponse, m core.Message) int {
 		resp.Attestations = append(resp.Attestations, &carillonv1.Attestation{
 			Token: tokenMessage(m.Token), Verdict: carillonv1.AttestationVerdict_ATTESTATION_VERDICT_CONTINUE, Epoch: int64(m.By),
 		})
+	case core.Disowned:
+		resp.Attestations = append(resp.Attestations, &carillonv1.Attestation{
+			Token: tokenMessage(m.Token), Verdict: carillonv1.AttestationVerdict_ATTESTATION_VERDICT_UNKNOWN,
+		})
 	case core.Noted:
 		resp.ProgressAcks = append(resp.ProgressAcks, progressAck(m))
 	case core.Owned:

@@ -49,9 +49,10 @@ type Coordinator interface {
 	// Run takes part until ctx ends, and sends what changes for this node. It
 	// returns after its last send; an error means that it can't go on.
 	Run(ctx context.Context, changes chan<- Change) error
-	// Released says that the node no longer owns a shard, or could not take it: others may.
-	// It doesn't block.
-	Released(id shard.ID)
+	// Released says that the node no longer owns a shard, or could not take it, under the
+	// revision of a change: others may have it. What is said of an older revision than that of
+	// the latest change means nothing. It doesn't block.
+	Released(id shard.ID, rev int64)
 	// Report tells, about once a second, how the node is. It doesn't block.
 	Report(h Health)
 	// Leave begins the node's end. It reports whether there may be others for its shards:
@@ -103,6 +104,7 @@ type Status struct {
 	Session   bool      // this node takes part
 	Gen       int64
 	Rev       int64  // the newest revision that was seen
+	AsOf      int64  // the revision as of which Members and Holders are
 	Problem   string // why no shard moves; empty: nothing is wrong
 }
 

@@ -88,6 +88,10 @@ func (l *loop) reloadAll() {
 
 // reload drops a shard, and has it loaded again.
 func (l *loop) reload(id shard.ID, delay time.Duration) {
+	if rev, leaves := l.leaving[id]; leaves {
+		l.release(id, rev)
+		return
+	}
 	s := l.shards[id]
 	l.drop(id)
 	l.unloaded = append(l.unloaded, loadJob{id: id, claim: l.claims[id], proof: s.Proof(), delay: delay})

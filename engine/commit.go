@@ -85,7 +85,11 @@ func (l *loop) finishGroup(g *group) {
 		if l.shards[id] != m.shard {
 			continue // it was loaded anew meanwhile, which is what fenced the old one
 		}
-		l.lose(id)
+		if m.rows.GiveUp { // its answer was lost, and the repeat refused by what it did itself
+			l.release(id, l.leaving[id])
+		} else {
+			l.lose(id)
+		}
 	}
 	for _, m := range g.members {
 		if l.shards[m.shard.Proof().Shard] == m.shard {
@@ -94,7 +98,8 @@ func (l *loop) finishGroup(g *group) {
 			}
 			l.step(m.shard, core.Committed{Outcome: m.outcome, Refused: m.refused})
 			if m.shard.Left() {
-				l.release(m.shard.Proof().Shard)
+				id := m.shard.Proof().Shard
+				l.release(id, l.leaving[id])
 			}
 		}
 	}

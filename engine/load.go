@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +25,7 @@ type loadJob struct {
 	owned store.Owned   // taken, but not loaded yet
 	delay time.Duration // before the first try
 	keep  bool          // the claim is for a shard that may be this node's already
+	ctx   context.Context
 }
 
 // loaders is how many shards are loaded at the same time: while one is put into memory,
@@ -33,14 +33,9 @@ type loadJob struct {
 // one shard is done by one loader, in its order.
 const loaders = 4
 
-// loadTask is a change of a shard's ownership, or a shard that the loop wants back.
-type loadTask struct {
-	change *coordinator.Change
-	job    loadJob
-}
-
-// maxLoadTasks bounds what waits for a loader; then the coordinator waits.
-const maxLoadTasks = 1024
+// maxLoadTasks bounds what waits for a loader: of each shard what the coordinator says, and what
+// the loop wants.
+const maxLoadTasks = 2 * shard.MaxCount / loaders
 
 // manyJobs is after how many loaded jobs memory is given back.
 const manyJobs = 50_000
@@ -50,27 +45,52 @@ const manyJobs = 50_000
 var rooms sync.Pool
 
 // loadAll follows the coordinator, and has the shards loaded, each of which fires as soon
-// as it is.
+// as it is. What comes later about a shard ends what was asked before: a shard that goes
+// waits for no load.
 func (l *loop) loadAll(ctx context.Context, changes <-chan coordinator.Change) error {
 	group, ctx := errgroup.WithContext(ctx)
-	var tasks [loaders]chan loadTask
+	var tasks [loaders]chan loadJob
 	for i := range tasks {
-		tasks[i] = make(chan loadTask, maxLoadTasks)
+		tasks[i] = make(chan loadJob, maxLoadTasks)
 		group.Go(func() error { return l.loadSome(ctx, tasks[i]) })
 	}
-	hand := func(id shard.ID, t loadTask) {
-		select {
-		case tasks[int(id)%loaders] <- t:
-		case <-ctx.Done():
-		}
-	}
 	group.Go(func() error {
+		latest := map[shard.ID]order{}
+		defer func() {
+			for _, o := range latest {
+				o.cancel()
+			}
+		}()
 		for {
+			var j loadJob
 			select {
 			case c := <-changes:
-				hand(c.Shard, loadTask{change: &c})
-			case j := <-l.loads:
-				hand(j.id, loadTask{job: j})
+				if o, ok := latest[c.Shard]; ok {
+					o.cancel()
+					delete(latest, c.Shard)
+				}
+				switch c.Kind {
+				case coordinator.GiveUp:
+					l.inLoop(ctx, func(l *loop) { l.giveUp(c.Shard, c.Rev) })
+					continue
+				case coordinator.Drop:
+					l.inLoop(ctx, func(l *loop) { l.release(c.Shard, c.Rev) })
+					continue
+				}
+				j = loadJob{id: c.Shard, claim: store.Claim{Shard: c.Shard, Node: l.cfg.ID, Gen: c.Gen, Rev: c.Rev}, keep: c.Kind == coordinator.Keep}
+				o := order{claim: j.claim}
+				o.ctx, o.cancel = context.WithCancel(ctx)
+				latest[c.Shard] = o
+			case j = <-l.loads: // which the loop wants back
+				if _, mine := latest[j.id]; !mine {
+					continue // it has gone meanwhile
+				}
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			j.ctx, j.claim = latest[j.id].ctx, latest[j.id].claim
+			select {
+			case tasks[int(j.id)%loaders] <- j:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -79,35 +99,28 @@ func (l *loop) loadAll(ctx context.Context, changes <-chan coordinator.Change) e
 	return group.Wait()
 }
 
+// order is the coordinator's latest word that a shard is to be this node's.
+type order struct {
+	claim  store.Claim
+	ctx    context.Context // ends with the next word
+	cancel context.CancelFunc
+}
+
 // loadSome is a loader: it loads one shard after the other. A shard that can't be loaded
 // at the moment goes behind all others.
-func (l *loop) loadSome(ctx context.Context, tasks <-chan loadTask) error {
+func (l *loop) loadSome(ctx context.Context, tasks <-chan loadJob) error {
 	var failed []loadJob
 	retry := time.NewTicker(loadRetryEvery)
 	defer retry.Stop()
 	try := func(j loadJob) {
-		if again, done := l.load(ctx, j); !done {
+		if again, done := l.load(j); !done {
 			failed = append(failed, again)
 		}
 	}
 	for {
 		select {
-		case t := <-tasks:
-			if t.change == nil {
-				try(t.job)
-				continue
-			}
-			c := t.change
-			// What was tried before this change is out of date.
-			failed = slices.DeleteFunc(failed, func(j loadJob) bool { return j.id == c.Shard })
-			switch c.Kind {
-			case coordinator.GiveUp:
-				l.inLoop(ctx, func(l *loop) { l.giveUp(c.Shard) })
-			case coordinator.Drop:
-				l.inLoop(ctx, func(l *loop) { l.release(c.Shard) })
-			default:
-				try(loadJob{id: c.Shard, claim: store.Claim{Shard: c.Shard, Node: l.cfg.ID, Gen: c.Gen, Rev: c.Rev}, keep: c.Kind == coordinator.Keep})
-			}
+		case j := <-tasks:
+			try(j)
 		case <-retry.C:
 			again := failed
 			failed = nil
@@ -131,7 +144,8 @@ const loadTimeout = 2 * time.Minute
 
 // load takes a shard over and hands it to the loop. It gives up if somebody else is the
 // owner; done is false if the shard is to be tried again, as far as it came.
-func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
+func (l *loop) load(j loadJob) (again loadJob, done bool) {
+	ctx := j.ctx
 	if j.delay > 0 {
 		select {
 		case <-time.After(j.delay):
@@ -153,6 +167,9 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 	switch {
 	case err == nil:
 		l.inLoop(ctx, func(l *loop) {
+			if ctx.Err() != nil {
+				return // it goes
+			}
 			l.wake()
 			l.drop(j.id) // what it was before, if this is another claim
 			l.claims[j.id] = j.claim
@@ -168,7 +185,7 @@ func (l *loop) load(ctx context.Context, j loadJob) (again loadJob, done bool) {
 	case errors.Is(err, store.ErrSuperseded):
 		l.cfg.Log.Error("a shard belongs to another owner", "shard", j.id, "error", err)
 		l.cfg.Observer.FenceLost()
-		l.inLoop(ctx, func(l *loop) { l.refused(j.id) })
+		l.inLoop(ctx, func(l *loop) { l.refused(j.id, j.claim.Rev) })
 		return j, true
 	}
 	l.cfg.Log.Error("loading a shard failed; it is tried again", "shard", j.id, "error", err)
@@ -192,8 +209,12 @@ func (l *loop) tryLoad(ctx context.Context, j *loadJob, room []job.Job) (store.L
 		if err := l.take(ctx, j); err != nil {
 			return store.Loaded{}, err
 		}
-		took := j.owned.Proof
-		l.inLoop(ctx, func(l *loop) { l.took(took) })
+		took, order := j.owned.Proof, j.ctx
+		l.inLoop(order, func(l *loop) {
+			if order.Err() == nil {
+				l.took(took)
+			}
+		})
 	}
 	loaded, err := l.node.store.Load(ctx, j.owned.Proof, room)
 	if err == nil {

@@ -30,6 +30,7 @@ type loop struct {
 	awaited map[awaited]chan<- core.Ack
 	claims  map[shard.ID]store.Claim // under which this node took its shards
 	loading map[shard.ID]*loading    // shards that are this node's, and not loaded yet
+	leaving map[shard.ID]int64       // shards that are given up, with the revisions of the coordinator's word
 	lastTag uint64
 	outgo   map[*session][]core.Message
 
@@ -75,7 +76,7 @@ func newLoop(n *Node) *loop {
 		node: n, cfg: &n.cfg, proof: &n.proof, clock: clock.New(n.cfg.Clock),
 		shards: map[shard.ID]*core.Shard{}, workers: core.NewWorkers(), streams: map[string]*session{},
 		unary: map[core.WorkerKey]*unary{}, awaited: map[awaited]chan<- core.Ack{},
-		calls: map[uint64]call{}, claims: map[shard.ID]store.Claim{}, loading: map[shard.ID]*loading{}, outgo: map[*session][]core.Message{},
+		calls: map[uint64]call{}, claims: map[shard.ID]store.Claim{}, loading: map[shard.ID]*loading{}, leaving: map[shard.ID]int64{}, outgo: map[*session][]core.Message{},
 		commits: make(chan *group, 1), committed: make(chan *group, 1),
 		reads: make(chan readJob), loads: make(chan loadJob),
 	}

@@ -176,6 +176,7 @@ type stream struct {
 	stops    []core.Stop
 	acks     []core.Ack
 	owned    []core.Owned
+	disowned []core.Disowned
 	wanted   []int // what it was told, in order
 	returned []int // credit that it got back, in order
 	closed   bool
@@ -217,6 +218,8 @@ func (w *stream) Deliver(messages []core.Message) bool {
 			w.acks = append(w.acks, m)
 		case core.Owned:
 			w.owned = append(w.owned, m)
+		case core.Disowned:
+			w.disowned = append(w.disowned, m)
 		case core.Wanted:
 			w.wanted = append(w.wanted, m.Slots)
 		case core.Reclaimed:

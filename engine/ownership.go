@@ -45,12 +45,13 @@ func (l *loop) untake(p shard.Proof) {
 }
 
 // giveUp hands a shard over: its last batch gives it up, and its end releases it.
-func (l *loop) giveUp(id shard.ID) {
+func (l *loop) giveUp(id shard.ID, rev int64) {
 	s := l.shards[id]
 	if s == nil {
-		l.release(id) // it was never loaded, or is to be loaded anew
+		l.release(id, rev) // it was never loaded, or is to be loaded anew
 		return
 	}
+	l.leaving[id] = rev
 	l.step(s, core.Leave{})
 }
 
@@ -58,24 +59,38 @@ func (l *loop) giveUp(id shard.ID) {
 func (l *loop) lose(id shard.ID) {
 	l.cfg.Log.Error("another owner has taken a shard", "shard", id)
 	l.cfg.Observer.FenceLost()
-	l.release(id)
+	l.release(id, l.claims[id].Rev)
 }
 
 // refused lets others have a shard that this node could not take. One that it owns by an
 // older claim stays: the database says when that ends.
-func (l *loop) refused(id shard.ID) {
+func (l *loop) refused(id shard.ID, rev int64) {
 	if l.shards[id] == nil {
-		l.release(id)
+		l.release(id, rev)
 	}
 }
 
 // release drops a shard and lets others have it.
-func (l *loop) release(id shard.ID) {
+func (l *loop) release(id shard.ID, rev int64) {
+	l.disown(id)
 	l.drop(id)
 	delete(l.claims, id)
 	delete(l.loading, id)
+	delete(l.leaving, id)
 	l.unloaded = slices.DeleteFunc(l.unloaded, func(j loadJob) bool { return j.id == id })
-	l.node.coord.Released(id)
+	l.node.coord.Released(id, rev)
+}
+
+// disown tells workers that their leases of a shard's attempts aren't this node's to renew any
+// more: also one that never hears of the next owner must let them end.
+func (l *loop) disown(id shard.ID) {
+	if s := l.shards[id]; s != nil {
+		for worker, tokens := range s.Holders() {
+			for _, t := range tokens {
+				l.send(worker, core.Disowned{Worker: worker, Token: t})
+			}
+		}
+	}
 }
 
 // keep puts a later claim in the place of the one under which this node owns a shard. It
@@ -102,11 +117,16 @@ func (l *loop) keep(ctx context.Context, j loadJob) (kept bool, err error) {
 	fenced := (*store.FencedError)(nil)
 	switch {
 	case err == nil:
-		l.inLoop(ctx, func(l *loop) { l.claims[j.id] = j.claim })
+		l.inLoop(ctx, func(l *loop) {
+			if l.shards[j.id] != nil {
+				l.claims[j.id] = j.claim
+			}
+		})
 		return true, nil
 	case errors.As(err, &fenced):
 		l.inLoop(ctx, func(l *loop) {
 			if s := l.shards[j.id]; s != nil && s.Proof() == p {
+				l.claims[j.id] = j.claim
 				l.lose(j.id)
 			}
 		})

@@ -48,7 +48,7 @@ func (c *script) Run(ctx context.Context, changes chan<- coordinator.Change) err
 	}
 }
 
-func (c *script) Released(id shard.ID) { c.released <- id }
+func (c *script) Released(id shard.ID, _ int64) { c.released <- id }
 
 func (c *script) Report(h coordinator.Health) {
 	c.mu.Lock()
@@ -365,4 +365,57 @@ func all(slots map[job.Instant]job.Slot, state job.State) bool {
 		}
 	}
 	return true
+}
+
+// A worker that never hears of the next owner must let its leases end.
+func TestWorkersHearThatTheirNodeHasGivenAShardUp(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		w := &stream{node: p.node[0], key: core.WorkerKey{ID: "w", Incarnation: "1"}, outcome: job.OutcomeNone}
+		if _, err := p.node[0].Connect(t.Context(), engine.Hello{Worker: w.key, Handlers: []string{"h"}, Capacity: 5, Credit: 5}, w); err != nil {
+			t.Fatal(err)
+		}
+		j := (&rig{t: t}).job("j", job.Schedule{Kind: job.KindImmediate})
+		if err := p.create(0, j); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(w.got()) != 1 || len(w.disowned) != 0 {
+			t.Fatalf("%d attempts, disowned %v", len(w.got()), w.disowned)
+		}
+		p.coord[0].say(coordinator.GiveUp, j.Shard, 1)
+		p.wantReleased(0, j.Shard)
+		synctest.Wait()
+		if len(w.disowned) != 1 || w.disowned[0].Token != w.got()[0].Token {
+			t.Errorf("the worker was told %+v", w.disowned)
+		}
+	})
+}
+
+// A shard that goes waits for nothing: not for its load, nor for one that hangs.
+func TestAShardGoesWhileItIsLoaded(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		hold := make(chan struct{})
+		p.db.Use(func(op storefault.Op) (f storefault.Fault) {
+			if op == storefault.Load {
+				f.Hold = hold
+			}
+			return f
+		})
+		for id := range shard.ID(shards) {
+			p.coord[1].say(coordinator.Take, id, 2)
+		}
+		time.Sleep(3 * time.Second)
+		for range shards {
+			<-p.coord[0].released // the other one has taken it
+		}
+		for i, kind := range []coordinator.Kind{coordinator.GiveUp, coordinator.Drop} {
+			p.coord[1].say(kind, shard.ID(i), 2)
+			p.wantReleased(1, shard.ID(i))
+		}
+		close(hold)
+		time.Sleep(time.Second)
+		if n := p.owned(1); n != shards-2 {
+			t.Errorf("%d shards are owned, want %d", n, shards-2)
+		}
+	})
 }

@@ -124,6 +124,9 @@ func (l *loop) connect(h Hello, stream Stream) []Attestation {
 	for _, id := range l.order {
 		l.send(h.Worker, core.Owned{Shard: id, Epoch: l.shards[id].Proof().Epoch})
 	}
+	for id, of := range l.loading {
+		l.send(h.Worker, core.Owned{Shard: id, Epoch: of.epoch})
+	}
 	return verdicts
 }
 

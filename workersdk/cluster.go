@@ -107,10 +107,12 @@ func (l *loop) named(s *session, node string) bool {
 }
 
 // follow takes a list of the cluster's nodes.
-func (l *loop) follow(members []*carillonv1.Membership_Node) {
-	if len(members) == 0 {
-		return
+func (l *loop) follow(m *carillonv1.Membership) {
+	members, asOf := m.GetMembers(), [2]int64{m.GetGeneration(), m.GetRevision()}
+	if len(members) == 0 || slices.Compare(asOf[:], l.membersAsOf[:]) < 0 {
+		return // another node knows more
 	}
+	l.membersAsOf = asOf
 	if len(members) > maxNodes {
 		l.log.Warn("the cluster has more nodes than a worker connects to", "nodes", len(members), "most", maxNodes)
 		members = members[:maxNodes]
@@ -180,6 +182,7 @@ func (l *loop) sawCluster(s *session, id string) {
 	case id != "" && l.cluster != "" && id != l.cluster:
 		l.log.Warn("this is another cluster than before", "was", l.cluster, "is", id)
 		clear(l.owners)
+		l.membersAsOf = [2]int64{}
 		for _, a := range l.attempts {
 			if a.voucher != s {
 				a.unvouch()

@@ -53,7 +53,7 @@ func (l *loop) received(s *session, m *carillonv1.ConnectResponse) {
 		s.draining = true
 		l.log.Info("the node stops; it gets no more credit", "node", s.link.node)
 	}
-	l.follow(m.GetMembership().GetMembers())
+	l.follow(m.GetMembership())
 }
 
 // welcomed takes the answer to a hello. It returns false if the stream is of no use.

@@ -41,6 +41,7 @@ type loop struct {
 	startConnector func(*link)
 	seenAt         time.Time       // when a node was there last
 	cluster        string          // its id, as far as it was told
+	membersAsOf    [2]int64        // generation and revision of the newest list of nodes
 	owners         map[int32]owner // of each shard
 	gifts          int64           // counts those of credit
 

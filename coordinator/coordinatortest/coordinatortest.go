@@ -278,6 +278,46 @@ var testsOfMany = map[string]func(*testing.T, *world){
 			t.Errorf("%d shards were taken over", n)
 		}
 	},
+	"a shard that can't be given up is dropped": func(t *testing.T, w *world) {
+		nodes := w.three()
+		nodes[1].Ill(true)
+		for _, h := range nodes[0].Coord.Holders() { // its last batches are asked for before it is known that it fails
+			if h.Node == "n1" {
+				if err := nodes[0].Coord.Pin(t.Context(), h.Shard, "n0"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		Wait(t, "others own everything", slack+slack, func() bool { return w.db.Owned()["n1"] == 0 })
+		nodes[1].Ill(false)
+		Wait(t, "the node is fit again", slack, func() bool {
+			for _, m := range nodes[0].Coord.Members() {
+				if m.Node == "n1" {
+					return !m.Unfit
+				}
+			}
+			return false
+		})
+	},
+	"a session proves nothing of shards that others hold": func(t *testing.T, w *world) {
+		nodes := w.three()
+		nodes[1].Ill(true) // else the database would tell it
+		w.Cut("n1", true)
+		cut := time.Now()
+		Wait(t, "others own everything", 2*w.TTL+slack, func() bool { return w.db.Owned()["n1"] == 0 })
+		w.Cut("n1", false)
+		Wait(t, "it takes part again", 2*w.TTL+slack, func() bool {
+			st := nodes[1].Coord.Status()
+			return st.Session && st.Connected && len(nodes[0].Coord.Members()) == 3
+		})
+		for until := time.Now().Add(w.TTL); time.Now().Before(until) && nodes[1].Count() > 0; time.Sleep(commitEvery) {
+			if p := nodes[1].Coord.Proven(); p.After(cut.Add(time.Second)) {
+				t.Fatalf("it holds %d shards that are others', and counts as proven %s after it was cut off", nodes[1].Count(), p.Sub(cut))
+			}
+		}
+		nodes[1].Ill(false)
+		w.fair(nodes[:]...)
+	},
 	"a node whose clock is off releases its shards": func(t *testing.T, w *world) {
 		nodes := w.three()
 		nodes[2].Off(true)

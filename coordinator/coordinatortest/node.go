@@ -20,6 +20,7 @@ type Node struct {
 
 	mu    sync.Mutex
 	owned map[shard.ID]int64 // with their epochs
+	revs  map[shard.ID]int64 // of the latest changes
 	gone  map[coordinator.Kind]int
 	ill   bool // its way to the database fails
 	off   bool // its clock is off
@@ -32,7 +33,7 @@ const commitEvery = 20 * time.Millisecond
 
 // Start runs a node until stop, or the test's end.
 func Start(t *testing.T, name string, coord coordinator.Cluster, db *Database) *Node {
-	n := &Node{Name: name, Coord: coord, db: db, owned: map[shard.ID]int64{}, gone: map[coordinator.Kind]int{}}
+	n := &Node{Name: name, Coord: coord, db: db, owned: map[shard.ID]int64{}, revs: map[shard.ID]int64{}, gone: map[coordinator.Kind]int{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	changes := make(chan coordinator.Change)
 	var all sync.WaitGroup
@@ -66,6 +67,7 @@ func (n *Node) change(c coordinator.Change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.gone[c.Kind]++
+	n.revs[c.Shard] = c.Rev
 	epoch, owned := n.owned[c.Shard]
 	var err error
 	switch {
@@ -103,7 +105,7 @@ func (n *Node) reach(call func() error) error {
 
 func (n *Node) release(id shard.ID) {
 	delete(n.owned, id)
-	n.Coord.Released(id)
+	n.Coord.Released(id, n.revs[id])
 }
 
 // commitAll proves that the node owns its shards, and tells the coordinator how that went.

@@ -23,26 +23,36 @@ func (n *node) act(ctx context.Context) error {
 		n.show()
 	}
 	var take, let []shard.ID
+	holds := true
 	for i := range n.facts.holders {
 		id := shard.ID(i)
-		switch h := &n.facts.holders[i]; {
-		case h.rev == 0:
-			if n.mayTake(id) {
-				take = append(take, id)
-			}
-		case h.Node != n.cfg.Node || h.Incarnation != n.incarnation:
+		h := &n.facts.holders[i]
+		mine := h.rev != 0 && h.Node == n.cfg.Node && h.Incarnation == n.incarnation
+		sent, letting := n.letting[id]
+		if !mine {
+			delete(n.letting, id)
+		}
+		switch {
+		case h.rev == 0 && n.mayTake(id):
+			take = append(take, id)
+		case h.rev != 0 && !mine:
 			delete(n.given, id)
-		case n.letting[id]:
+		case mine && letting && sent != h.rev:
 			let = append(let, id)
-		default:
+		case mine && !letting:
 			n.mine(id, h.rev)
 		}
+		if _, held := n.held[id]; held && (!mine || h.lease != int64(n.lease)) {
+			holds = false // another node may own it already
+		}
 	}
-	if len(let) > 0 {
-		if err := n.remove(ctx, let[:min(len(let), maxTxn)]); err != nil {
+	n.prove(holds)
+	for len(let) > 0 {
+		k := min(len(let), maxTxn)
+		if err := n.remove(ctx, let[:k]); err != nil {
 			return err
 		}
-		return n.act(ctx)
+		let = let[k:]
 	}
 	return n.create(ctx, take)
 }
@@ -50,17 +60,19 @@ func (n *node) act(ctx context.Context) error {
 // mine deals with a shard whose key is this node's.
 func (n *node) mine(id shard.ID, rev int64) {
 	before, held := n.held[id]
+	going := n.giving[id]
 	switch {
 	case !held:
 		n.say(coordinator.Take, id, rev)
+	case n.unfit.released && going != coordinator.Drop: // its last batch could take for ever
+		n.giving[id] = coordinator.Drop
+		n.say(coordinator.Drop, id, rev)
+	case going != 0:
+		n.held[id] = rev // if it was won again meanwhile, it goes all the same
 	case before != rev:
 		n.say(coordinator.Keep, id, rev)
-	case n.giving[id] || n.want[id] == n.cfg.Node && !n.leaving:
-	case n.unfit.released:
-		n.giving[id] = true
-		n.say(coordinator.Drop, id, rev)
-	case n.moving() < maxMoves:
-		n.giving[id] = true
+	case n.want[id] != n.cfg.Node && n.moving() < maxMoves:
+		n.giving[id] = coordinator.GiveUp
 		n.say(coordinator.GiveUp, id, rev)
 	}
 }
@@ -88,9 +100,13 @@ func (n *node) hearNode() {
 	released, health, leaving := n.taken()
 	n.leaving = leaving
 	n.unfit.health = health
-	for _, id := range released {
+	for _, r := range released {
+		id := r.id
+		if rev, held := n.held[id]; held && r.rev < rev && n.giving[id] == 0 {
+			continue // a later word is under way
+		}
 		switch {
-		case n.giving[id]:
+		case n.giving[id] != 0:
 			n.given[id] = time.Now()
 		case n.facts.holders[id].Incarnation == n.incarnation:
 			// The database refused the claim, or another one came later.
@@ -100,9 +116,7 @@ func (n *node) hearNode() {
 		delete(n.giving, id)
 		delete(n.held, id)
 		n.outbox = slices.DeleteFunc(n.outbox, func(c coordinator.Change) bool { return c.Shard == id })
-		if n.facts.holders[id].Incarnation == n.incarnation {
-			n.letting[id] = true
-		}
+		n.letting[id] = 0 // if there is a key
 	}
 }
 
@@ -173,10 +187,14 @@ func (n *node) readOwners(every time.Duration) {
 }
 
 // takeOwners takes the database's answer, and whether claims of this node can win at all.
-func (n *node) takeOwners(owners []Ownership) {
+func (n *node) takeOwners(ctx context.Context, owners []Ownership) error {
 	n.ownersBusy = false
 	if owners == nil {
-		return
+		return nil
+	}
+	newest, err := n.revision(ctx) // later than what the database can know, if this is still the same etcd
+	if err != nil {
+		return err
 	}
 	n.ownersFrom = n.ownersAt
 	n.owners = make(map[shard.ID]Ownership, len(owners))
@@ -186,9 +204,9 @@ func (n *node) takeOwners(owners []Ownership) {
 		switch {
 		case o.Gen > n.cfg.Gen:
 			stale = fmt.Sprintf("shard %d was taken under owner_gen %d, and this node's is %d: give all nodes the same, the highest", o.Shard, o.Gen, n.cfg.Gen)
-		case o.Gen == n.cfg.Gen && o.Rev > n.facts.rev && stale == "":
+		case o.Gen == n.cfg.Gen && o.Rev > newest && stale == "":
 			stale = fmt.Sprintf("etcd is at revision %d, and shard %d was taken under revision %d of owner_gen %d: etcd was restored or made anew; raise owner_gen to %d on all nodes",
-				n.facts.rev, o.Shard, o.Rev, o.Gen, o.Gen+1)
+				newest, o.Shard, o.Rev, o.Gen, o.Gen+1)
 		}
 	}
 	if stale != n.stale {
@@ -198,4 +216,5 @@ func (n *node) takeOwners(owners []Ownership) {
 		}
 		n.inSession(stale)
 	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 // view is what others may see of the facts. It is never changed, only replaced.
 type view struct {
+	rev     int64
 	members []coordinator.Member
 	holders []coordinator.Holder
 	byName  map[string]coordinator.Member
@@ -29,7 +30,7 @@ func newView(shards int) view {
 
 // show lets others see the facts.
 func (n *node) show() {
-	v := view{members: n.facts.list(), holders: make([]coordinator.Holder, len(n.facts.holders)), byName: map[string]coordinator.Member{}}
+	v := view{rev: n.facts.rev, members: n.facts.list(), holders: make([]coordinator.Holder, len(n.facts.holders)), byName: map[string]coordinator.Member{}}
 	for _, m := range v.members {
 		v.byName[m.Node] = m
 	}
@@ -80,7 +81,7 @@ func (c *Coordinator) Changed() <-chan struct{} {
 func (c *Coordinator) Status() coordinator.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return coordinator.Status{Kind: "etcd", Connected: c.answered, Since: c.since, Session: c.session, Gen: c.cfg.Gen, Rev: c.seen, Problem: c.problem}
+	return coordinator.Status{Kind: "etcd", Connected: c.answered, Since: c.since, Session: c.session, Gen: c.cfg.Gen, Rev: c.seen, AsOf: c.view.rev, Problem: c.problem}
 }
 
 // Pin implements coordinator.Operator.

@@ -82,10 +82,12 @@ type Coordinator struct {
 	kick chan struct{} // something below has changed
 
 	mu       sync.Mutex // guards what follows
-	released []shard.ID
+	released []release
 	health   coordinator.Health
 	leaving  bool
 	heard    time.Time // when the newest answered keep-alive was sent
+	holds    bool      // all keys of what this node owns are its own, under its lease
+	proven   time.Time // when the newest answered keep-alive was sent while that was so
 	contact  time.Time // since when keep-alives have been answered one after the other
 	seen     int64     // the newest revision
 	session  bool
@@ -123,8 +125,8 @@ func New(client *clientv3.Client, cfg Config) *Coordinator {
 // Run implements coordinator.Coordinator: session after session. It returns no error: without
 // etcd the node goes on with what it owns.
 func (c *Coordinator) Run(ctx context.Context, changes chan<- coordinator.Change) error {
-	n := &node{Coordinator: c, changes: changes, held: map[shard.ID]int64{}, giving: map[shard.ID]bool{}, given: map[shard.ID]time.Time{},
-		letting: map[shard.ID]bool{}, notBefore: map[shard.ID]time.Time{}, ownersRead: make(chan []Ownership, 1)}
+	n := &node{Coordinator: c, changes: changes, held: map[shard.ID]int64{}, giving: map[shard.ID]coordinator.Kind{}, given: map[shard.ID]time.Time{},
+		letting: map[shard.ID]int64{}, notBefore: map[shard.ID]time.Time{}, ownersRead: make(chan []Ownership, 1)}
 	for {
 		err := n.takePart(ctx)
 		if ctx.Err() != nil {
@@ -139,18 +141,30 @@ func (c *Coordinator) Run(ctx context.Context, changes chan<- coordinator.Change
 	}
 }
 
+// release is what Released was told.
+type release struct {
+	id  shard.ID
+	rev int64
+}
+
 // Released implements coordinator.Coordinator.
-func (c *Coordinator) Released(id shard.ID) {
-	c.note(func() { c.released = append(c.released, id) })
+func (c *Coordinator) Released(id shard.ID, rev int64) {
+	c.note(func() { c.released = append(c.released, release{id, rev}) })
 }
 
 // Report implements coordinator.Coordinator.
 func (c *Coordinator) Report(h coordinator.Health) { c.note(func() { c.health = h }) }
 
 // Leave implements coordinator.Coordinator. A node that can't reach etcd has nobody to hand
-// its shards to.
+// its shards to, and neither has one beside which no other could hold any.
 func (c *Coordinator) Leave() (moving bool) {
-	c.note(func() { c.leaving, moving = true, c.session && c.answered })
+	c.note(func() {
+		c.leaving = true
+		for _, m := range c.view.members {
+			moving = moving || m.Node != c.cfg.Node && !m.Draining && !m.Unfit
+		}
+		moving = moving && c.session && c.answered
+	})
 	return moving
 }
 
@@ -158,7 +172,14 @@ func (c *Coordinator) Leave() (moving bool) {
 func (c *Coordinator) Proven() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.heard
+	return c.proven
+}
+
+// prove notes whether all keys of what this node owns are its own.
+func (c *Coordinator) prove(holds bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holds = holds
 }
 
 // note changes what others than the node's goroutine may set, and wakes that.
@@ -208,6 +229,9 @@ func (c *Coordinator) hear(sent time.Time, rev int64) {
 		c.contact = sent
 	}
 	c.heard = sent
+	if c.holds {
+		c.proven = sent
+	}
 	if c.problem == notAnswering {
 		c.problem = ""
 	}
@@ -246,7 +270,7 @@ func (c *Coordinator) outOfSession(err error) {
 		c.cfg.Log.Warn("this node takes no part in the coordination", "error", err)
 		c.problem = text
 	}
-	c.session = false
+	c.session, c.holds = false, false
 }
 
 // contactSince returns since when etcd has been answering.
@@ -260,7 +284,7 @@ func (c *Coordinator) contactSince() time.Time {
 }
 
 // taken is what others have told since the last call.
-func (c *Coordinator) taken() (released []shard.ID, health coordinator.Health, leaving bool) {
+func (c *Coordinator) taken() (released []release, health coordinator.Health, leaving bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	released, c.released = c.released, nil

@@ -32,10 +32,10 @@ type fitness struct {
 	commits  int64 // published
 	begun    time.Time
 	took     time.Duration
-	failing  time.Time        // since when, as the peers' commits were counted
-	counted  map[string]int64 // the peers' commits then
-	released bool             // it holds no shards until it is well again
-	next     time.Time        // it doesn't release before
+	failing  time.Time // since when
+	rev      int64     // of etcd, as it was read then or later
+	released bool      // it holds no shards until it is well again
+	next     time.Time // it doesn't release before
 	pause    time.Duration
 }
 
@@ -50,20 +50,28 @@ func (n *node) judge(ctx context.Context) error {
 	}
 	if f.released {
 		if h.Failing.IsZero() && !h.Off && len(n.held) == 0 {
+			if err := n.unmark(ctx); err != nil {
+				return err
+			}
 			n.cfg.Log.Info("this node is fit again")
 			f.released = false
-			return n.unmark(ctx)
 		}
 		return nil
+	}
+	if n.facts.releasing == n.cfg.Node { // an answer was lost
+		if err := n.unmark(ctx); err != nil {
+			return err
+		}
 	}
 	switch {
 	case h.Failing.IsZero():
 		f.failing = time.Time{}
 	case f.failing.IsZero():
-		f.failing, f.counted = h.Failing, map[string]int64{}
-		for name, m := range n.facts.members {
-			f.counted[name] = m.Commits
+		rev, err := n.revision(ctx)
+		if err != nil {
+			return err
 		}
+		f.failing, f.rev = h.Failing, rev
 	}
 	why := ""
 	switch {
@@ -99,10 +107,21 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
+// revision reads etcd's revision.
+func (n *node) revision(ctx context.Context) (int64, error) {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	resp, err := n.client.Get(ctx, n.cfg.releasingKey(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, unavailable("read the revision", err)
+	}
+	return resp.Header.Revision, nil
+}
+
 // peerCommits reports whether a peer has shown two commits since this node began to fail.
 func (n *node) peerCommits() bool {
 	for name, m := range n.facts.members {
-		if name != n.cfg.Node && !m.Unfit && m.Commits >= n.unfit.counted[name]+2 {
+		if name != n.cfg.Node && !m.Unfit && m.shown[0] > n.unfit.rev {
 			return true
 		}
 	}

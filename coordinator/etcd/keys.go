@@ -41,6 +41,8 @@ type member struct {
 	TookMicros  int64 `json:"took_us"`
 	SkewMicros  int64 `json:"skew_us"`
 	SkewUnknown bool  `json:"skew_unknown,omitempty"` // the database doesn't answer this node
+
+	shown [2]int64 // revisions of the last two publications of a commit, as far as they were seen
 }
 
 // claim is the value of a shard's key.
@@ -122,6 +124,9 @@ func (f *facts) takeMember(name string, e *clientv3.Event, gone bool) {
 		delete(f.members, name)
 		f.structure++
 		return
+	}
+	if m.shown = before.shown; !was || m.Commits != before.Commits {
+		m.shown = [2]int64{before.shown[1], e.Kv.ModRevision}
 	}
 	f.members[name] = m
 	if !was || before.Draining != m.Draining || before.Unfit != m.Unfit || before.Capacity != m.Capacity || before.Address != m.Address {

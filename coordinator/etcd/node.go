@@ -25,11 +25,11 @@ type node struct {
 	wanted int      // by which structure of the facts that was reckoned
 	told   member   // what is published of this node
 
-	held      map[shard.ID]int64     // shards that this node was told to own, with the revision of the claim
-	giving    map[shard.ID]bool      // of them: those that it was told to give up
-	given     map[shard.ID]time.Time // shards that it gave up, and nobody has taken
-	letting   map[shard.ID]bool      // shards whose keys are to be deleted
-	notBefore map[shard.ID]time.Time // shards that the database refused
+	held      map[shard.ID]int64            // shards that this node was told to own, with the revision of the claim
+	giving    map[shard.ID]coordinator.Kind // of them: those that it was told to give up, or to drop
+	given     map[shard.ID]time.Time        // shards that it gave up, and nobody has taken
+	letting   map[shard.ID]int64            // shards whose keys are to be deleted; the revision of the key for which that was done
+	notBefore map[shard.ID]time.Time        // shards that the database refused
 	leaving   bool
 	unfit     fitness
 
@@ -212,7 +212,9 @@ func (n *node) follow(ctx context.Context, lost <-chan error) error {
 			shown = time.Now()
 		case <-n.kick:
 		case owners := <-n.ownersRead:
-			n.takeOwners(owners)
+			if err := n.takeOwners(ctx, owners); err != nil {
+				return err
+			}
 		case <-tick.C:
 			// A watch that has silently ended shows nothing; one that lives answers this.
 			if time.Since(shown) > n.cfg.TTL {
@@ -243,13 +245,11 @@ func (n *node) watched(resp clientv3.WatchResponse, ok bool) error {
 		return unavailable("watch", err)
 	}
 	for _, e := range resp.Events {
-		if e.Kv.ModRevision > n.facts.rev {
-			n.facts.take(&n.cfg, e)
-		}
+		n.facts.take(&n.cfg, e)
+		n.facts.rev = e.Kv.ModRevision
 	}
-	n.facts.rev = max(n.facts.rev, resp.Header.Revision)
 	n.mu.Lock()
-	n.seen = max(n.seen, n.facts.rev)
+	n.seen = max(n.seen, resp.Header.Revision)
 	n.mu.Unlock()
 	return nil
 }
@@ -309,7 +309,8 @@ func (n *node) create(ctx context.Context, ids []shard.ID) error {
 	return nil
 }
 
-// remove deletes the keys of shards, if they are still this node's.
+// remove deletes the keys of shards, if they are still this node's. That they are gone, the watch
+// shows.
 func (n *node) remove(ctx context.Context, ids []shard.ID) error {
 	var ops []clientv3.Op
 	for _, id := range ids {
@@ -321,10 +322,8 @@ func (n *node) remove(ctx context.Context, ids []shard.ID) error {
 	if err := n.txn(ctx, "release shards", ops); err != nil {
 		return err
 	}
-	for _, id := range ids { // as the watch will show
-		n.facts.holders[id] = holder{}
-		n.facts.structure++
-		delete(n.letting, id)
+	for _, id := range ids {
+		n.letting[id] = n.facts.holders[id].rev
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (c *Coordinator) Run(ctx context.Context, changes chan<- coordinator.Change
 }
 
 // Released implements coordinator.Coordinator: there is nobody else.
-func (*Coordinator) Released(shard.ID) {}
+func (*Coordinator) Released(shard.ID, int64) {}
 
 // Report implements coordinator.Coordinator: there is nobody to tell.
 func (*Coordinator) Report(coordinator.Health) {}

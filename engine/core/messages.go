@@ -81,6 +81,13 @@ type Stop struct {
 	By     shard.Epoch
 }
 
+// Disowned tells a worker that this node no longer speaks for an attempt: its lease stays as
+// it is until the shard's owner renews it.
+type Disowned struct {
+	Worker WorkerKey
+	Token  Token
+}
+
 // Reclaimed tells a worker how many of its credits were given back, as it asked.
 type Reclaimed struct{ Credit int }
 
@@ -134,6 +141,7 @@ func (Stop) isMessage()        {}
 func (Continue) isMessage()    {}
 func (Owned) isMessage()       {}
 func (Noted) isMessage()       {}
+func (Disowned) isMessage()    {}
 func (Reclaimed) isMessage()   {}
 func (Wanted) isMessage()      {}
 func (Reply) isMessage()       {}

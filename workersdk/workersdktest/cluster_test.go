@@ -74,7 +74,7 @@ func (n *clusterNode) Run(ctx context.Context, changes chan<- coordinator.Change
 	}
 }
 
-func (n *clusterNode) Released(id shard.ID) {
+func (n *clusterNode) Released(id shard.ID, _ int64) {
 	select {
 	case n.released <- id:
 	default: // nobody waits for it

@@ -487,7 +487,12 @@ func (x *ConnectResponse) GetWanted() int32 {
 type Membership struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The nodes, each once. An empty list says nothing.
-	Members       []*Membership_Node `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	Members []*Membership_Node `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	// The generation and ...
+	Generation int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// ... the revision as of which these are the nodes: a list that is older than another one, be it
+	// another node's, is passed over.
+	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -527,6 +532,20 @@ func (x *Membership) GetMembers() []*Membership_Node {
 		return x.Members
 	}
 	return nil
+}
+
+func (x *Membership) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Membership) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // Who owns a shard.
@@ -2177,7 +2196,8 @@ type Membership_Node struct {
 	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	// Where workers reach it: a gRPC target, such as "10.0.0.7:7070".
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// It is about to leave: it takes no credit, and who has no stream to it needs none.
+	// It is about to leave, and has no shards any more: it takes no credit, and who has no
+	// stream to it needs none.
 	Draining      bool `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2271,10 +2291,14 @@ const file_carillon_v1_worker_proto_rawDesc = "" +
 	"\x06wanted\x18\r \x01(\x05H\x01R\x06wanted\x88\x01\x01B\f\n" +
 	"\n" +
 	"_reclaimedB\t\n" +
-	"\a_wanted\"\x96\x01\n" +
+	"\a_wanted\"\xd2\x01\n" +
 	"\n" +
 	"Membership\x126\n" +
-	"\amembers\x18\x01 \x03(\v2\x1c.carillon.v1.Membership.NodeR\amembers\x1aP\n" +
+	"\amembers\x18\x01 \x03(\v2\x1c.carillon.v1.Membership.NodeR\amembers\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x03R\n" +
+	"generation\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x1aP\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
