@@ -387,3 +387,17 @@ func TestAnyNodeServesUnaryWorkers(t *testing.T) {
 }
 
 func errOf[T any](_ T, err error) error { return err }
+
+// A worker may reach one node only: its results of the others' shards arrive all the same.
+func TestResultsArePassedOn(t *testing.T) {
+	nodes, _ := inTwo(t)
+	there := nodes[1].connect(hello("w", "1"))
+	nodes[1].create(job(jobAt(1, "far"), "h", scheduleNow()))
+	a := there.assignment()
+	here := nodes[0].connect(hello("w", "1"))
+	must(t, here.stream.Send(&carillonv1.ConnectRequest{Results: []*carillonv1.AttemptResult{succeeded(a)}}))
+	if ack := here.ack(); ack.GetVerdict() != carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED || ack.GetToken().GetJobUid() != a.GetToken().GetJobUid() || ack.GetEpoch() == 0 {
+		t.Errorf("the result was answered by %v", ack)
+	}
+	nodes[0].becomes(ns+"/jobs/"+jobAt(1, "far"), carillonv1.SlotState_SLOT_STATE_SUCCEEDED)
+}

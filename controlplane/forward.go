@@ -135,16 +135,22 @@ func (p *peers) send(ctx context.Context, to coordinator.Member, method string, 
 	switch code := status.Code(err); {
 	case code == codes.Unavailable && reasonOf(err) == "", code == codes.Canceled && ctx.Err() == nil: // its connection was closed
 		return p.unreachable(to, err)
+	case code == codes.DeadlineExceeded: // it may be frozen
+		p.unanswered(to)
 	}
 	return err
 }
 
 // unreachable is the error of a call that did not reach another node, or whose answer was lost.
 func (p *peers) unreachable(to coordinator.Member, err error) error {
+	p.unanswered(to)
+	return retriable(reasonPeerUnreachable, fmt.Sprintf("node %s can't be reached at the moment: %s", to.Node, status.Convert(err).Message()))
+}
+
+func (p *peers) unanswered(to coordinator.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failed[to.Address] = time.Now()
-	return retriable(reasonPeerUnreachable, fmt.Sprintf("node %s can't be reached at the moment: %s", to.Node, status.Convert(err).Message()))
 }
 
 // failedLately reports whether a node could not be reached a moment ago.
@@ -154,26 +160,60 @@ func (p *peers) failedLately(m coordinator.Member) bool {
 	return time.Since(p.failed[m.Address]) < askTimeout
 }
 
-// forwardUnary forwards what this node can't do, because it doesn't own the shard.
+// forwardUnary forwards what this node can't do, because it doesn't own the shard. A shard that
+// moves is nobody's for a moment: that is waited for.
 func (s *Server) forwardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	resp, err := handler(ctx, req)
-	id, unowned := unownedShard(err)
-	if !unowned {
-		return resp, err
+	for patience := time.Now().Add(movePatience); ; {
+		resp, err := handler(ctx, req)
+		id, unowned := unownedShard(err)
+		if !unowned {
+			return resp, err
+		}
+		if to, ok := s.peers.holder(ctx, id); ok {
+			m, isMessage := req.(proto.Message)
+			out, made := responseOf(info.FullMethod)
+			if !isMessage || !made {
+				return nil, err
+			}
+			if err = s.peers.send(ctx, to, info.FullMethod, m, out); err == nil {
+				return out, nil
+			}
+			if _, unowned := unownedShard(err); !unowned {
+				return nil, err
+			}
+		}
+		if !time.Now().Before(patience) || !s.settles(ctx, id) {
+			return nil, err
+		}
 	}
-	to, ok := s.peers.holder(ctx, id)
-	m, isMessage := req.(proto.Message)
-	if !ok || !isMessage {
-		return nil, err
+}
+
+// movePatience is how long a call waits for a shard that moves, and moveLook how often it is
+// looked whether it has.
+const (
+	movePatience = 400 * time.Millisecond
+	moveLook     = 20 * time.Millisecond
+)
+
+// settles waits for a moment, or until this node owns a shard. It reports whether it is worth
+// another try.
+func (s *Server) settles(ctx context.Context, id shard.ID) bool {
+	tick := time.NewTicker(moveLook)
+	defer tick.Stop()
+	changed := s.coordination.Changed()
+	for range 5 {
+		select {
+		case <-changed:
+			return true
+		case <-tick.C:
+			if s.node.Owns(id) {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
 	}
-	out, made := responseOf(info.FullMethod)
-	if !made {
-		return nil, err
-	}
-	if err := s.peers.send(ctx, to, info.FullMethod, m, out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return true
 }
 
 // unownedShard reads which shard an error says that this node doesn't own.

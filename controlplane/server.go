@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -92,6 +93,7 @@ type Server struct {
 	cluster                    string
 	coordination               Cluster
 	peers                      *peers
+	handing                    sync.WaitGroup // what hands attempts back
 	members                    *members
 	tls                        *certs.Source // nil: none
 	clientCerts                tls.ClientAuthType
@@ -180,6 +182,7 @@ func (s *Server) Run(ctx context.Context) error {
 	stopNode()
 	err = errors.Join(s.stopHTTP(ctx, httpServer), <-nodeEnd)
 	stopGRPC(grpcServer)
+	s.handing.Wait()
 	return errors.Join(err, group.Wait())
 }
 

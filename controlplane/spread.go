@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -156,6 +157,29 @@ func (s workerService) Finish(ctx context.Context, req *carillonv1.FinishRequest
 	return &carillonv1.FinishResponse{Acks: all}, nil
 }
 
+// passOn hands a stream's results of other nodes' shards to those: the worker may have no stream
+// there. What they can't tell, the worker sends again.
+func (s workerService) passOn(ctx context.Context, results []*carillonv1.AttemptResult, w *workerStream) {
+	_, there := s.parts(ctx, len(results), func(i int) int32 { return results[i].GetToken().GetShard() })
+	for m, places := range there {
+		places = slices.DeleteFunc(places, func(i int) bool { return s.node.Owns(shard.ID(results[i].GetToken().GetShard())) })
+		if len(places) == 0 || s.peers.failedLately(m) {
+			continue
+		}
+		req := &carillonv1.FinishRequest{WorkerId: w.key.ID, Incarnation: w.key.Incarnation, Results: pick(results, places)}
+		s.handing.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, maxFinishing)
+			defer cancel()
+			resp := &carillonv1.FinishResponse{}
+			if s.peers.send(ctx, m, carillonv1.WorkerService_Finish_FullMethodName, req, resp) == nil {
+				w.push(delivery{acks: slices.DeleteFunc(resp.GetAcks(), func(a *carillonv1.ResultAck) bool {
+					return a.GetVerdict() == carillonv1.ResultVerdict_RESULT_VERDICT_UNSPECIFIED
+				})})
+			}
+		})
+	}
+}
+
 // Poll implements WorkerService. First every node is asked for what it has at once, one after the
 // other, beginning anywhere: so none of them claims what another one has given already. If
 // there is nothing, all are waited for together, and the first answer ends that.
@@ -237,14 +261,19 @@ func (s workerService) pollAll(ctx context.Context, asked []pollable, req *caril
 	var refused error
 	for range asked {
 		a := <-answers
-		if refused != nil || waiting.Err() != nil && a.err != nil {
+		if waiting.Err() != nil && a.err != nil {
 			continue
 		}
-		extra := sum.trim(a.resp)
-		if refused = sum.add(a.resp, a.err); refused != nil || len(sum.resp.GetAssignments()) > 0 {
+		if refused != nil {
+			sum.room = 0
+		}
+		if extra := sum.trim(a.resp); len(extra) > 0 {
+			s.handing.Go(func() { s.handBack(ctx, a.of, req, extra) }) // the lease of what is taken has begun
+		}
+		if err := sum.add(a.resp, a.err); err != nil || len(sum.resp.GetAssignments()) > 0 {
+			refused = cmp.Or(refused, err)
 			cancel()
 		}
-		s.handBack(ctx, a.of, req, extra)
 	}
 	return sum.resp, refused
 }
@@ -252,9 +281,6 @@ func (s workerService) pollAll(ctx context.Context, asked []pollable, req *caril
 // handBack gives attempts back to the node that handed them out; without that it would wait for the
 // end of their leases.
 func (s workerService) handBack(ctx context.Context, n pollable, req *carillonv1.PollRequest, extra []*carillonv1.Assignment) {
-	if len(extra) == 0 {
-		return
-	}
 	back := &carillonv1.FinishRequest{WorkerId: req.GetWorkerId(), Incarnation: req.GetIncarnation()}
 	for _, a := range extra {
 		back.Results = append(back.Results, &carillonv1.AttemptResult{Token: a.GetToken(), Outcome: carillonv1.AttemptOutcome_ATTEMPT_OUTCOME_RELEASED,

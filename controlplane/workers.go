@@ -231,6 +231,7 @@ func (s workerService) take(ctx context.Context, req *carillonv1.ConnectRequest,
 	if err != nil {
 		return err
 	}
+	s.passOn(ctx, req.GetResults(), w)
 	if err := s.node.Report(ctx, w.key, w, report); err != nil {
 		if errors.Is(err, engine.ErrStopping) {
 			return s.toStatus(ctx, "report", err)
@@ -412,6 +413,7 @@ type delivery struct {
 	draining     bool
 	reconnect    bool
 	membership   *carillonv1.Membership
+	acks         []*carillonv1.ResultAck // of other nodes
 }
 
 func newWorkerStream(key core.WorkerKey) *workerStream {
@@ -543,7 +545,7 @@ func (w *workerStream) status() error {
 // sendDelivery sends a delivery in messages of bounded size.
 func sendDelivery(stream carillonv1.WorkerService_ConnectServer, d delivery) error {
 	resp := &carillonv1.ConnectResponse{Welcome: d.welcome, Attestations: d.attestations, Draining: d.draining, Reconnect: d.reconnect,
-		HeartbeatAck: d.heartbeat, Membership: d.membership}
+		HeartbeatAck: d.heartbeat, Membership: d.membership, ResultAcks: d.acks}
 	size := 0
 	for _, m := range d.messages {
 		size += addMessage(resp, m)

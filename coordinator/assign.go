@@ -15,6 +15,9 @@ import (
 // shard (rendezvous hashing) among those with room; of a member that holds too many, the shards
 // move for which it scores lowest.
 //
+// What it says is part of the protocol between nodes, as the hash of jobs' names is: a change needs a
+// version that all members have.
+//
 // Holders and pins are by shard; an empty name is nobody. Members that drain or are unfit get
 // nothing; without any other one, everything stays as it is. A pin counts while its node can
 // hold shards.

@@ -21,13 +21,13 @@ func (l *loop) watchClocks(ctx context.Context) error {
 	tick := time.NewTicker(compareEvery)
 	defer tick.Stop()
 	for {
+		r := l.readClocks(ctx)
+		l.inLoop(ctx, func(l *loop) { l.compareClocks(r) })
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		r := l.readClocks(ctx)
-		_ = l.node.post(ctx, func(l *loop) { l.compareClocks(r) }) // fails only if the loop has ended
 	}
 }
 
@@ -92,7 +92,27 @@ func (l *loop) reload(id shard.ID, delay time.Duration) {
 		l.release(id, rev)
 		return
 	}
-	s := l.shards[id]
-	l.drop(id)
-	l.unloaded = append(l.unloaded, loadJob{id: id, claim: l.claims[id], proof: s.Proof(), delay: delay})
+	p := l.shards[id].Proof()
+	l.drop(id, errReload)
+	l.reloads[id] = p
+	if delay == 0 {
+		l.unloaded = append(l.unloaded, loadJob{id: id, reload: true})
+		return
+	}
+	time.AfterFunc(delay, func() {
+		l.inLoop(context.Background(), func(l *loop) { l.unloaded = append(l.unloaded, loadJob{id: id, reload: true}) })
+	})
+}
+
+// wantsBack asks the loop whether a shard is still to be loaded anew, and instead of which epoch.
+func (l *loop) wantsBack(ctx context.Context, id shard.ID) (p shard.Proof, wanted bool) {
+	asked := make(chan shard.Proof, 1)
+	err := l.node.post(ctx, func(l *loop) {
+		asked <- l.reloads[id]
+		delete(l.reloads, id)
+	})
+	if err == nil {
+		p, err = await(ctx, l.node, asked)
+	}
+	return p, err == nil && p.Epoch != 0
 }

@@ -93,7 +93,7 @@ func (l *loop) finishGroup(g *group) {
 	}
 	for _, m := range g.members {
 		if l.shards[m.shard.Proof().Shard] == m.shard {
-			if !m.shard.Live() {
+			if !m.shard.Live() && !m.rows.GiveUp {
 				l.workers.OfferAll() // it becomes live now, and may have what workers wait for
 			}
 			l.step(m.shard, core.Committed{Outcome: m.outcome, Refused: m.refused})

@@ -28,7 +28,7 @@ func TestAFencedBatchDropsOnlyItsOwnShard(t *testing.T) {
 	load(1)
 	l.startGroup()
 	g := <-l.commits
-	l.drop(1) // it made a false step
+	l.drop(1, errReload) // it made a false step
 	fresh := load(2)
 	if !g.without(&store.FencedError{Shards: []shard.ID{1}}) {
 		t.Fatal("a fenced batch is repeated as it is")
@@ -58,8 +58,8 @@ func TestAFaultyShardIsLeftOutOfTheBatch(t *testing.T) {
 	if g := <-l.commits; len(g.members) != 1 || g.members[0].shard != l.shards[2] {
 		t.Errorf("%d shards take part", len(g.members))
 	}
-	if l.shards[1] != nil || len(l.unloaded) != 1 || l.unloaded[0].id != 1 {
-		t.Errorf("the shard is kept; loaded anew are %+v", l.unloaded)
+	if l.shards[1] != nil || len(l.reloads) != 1 || l.reloads[1] != faulty.Proof() {
+		t.Errorf("the shard is kept; loaded anew are %+v", l.reloads)
 	}
 }
 

@@ -16,16 +16,17 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// loadJob asks the loader for a shard: to take it over by a claim, or, if proof
-// is set, to load it anew under a new epoch.
+// loadJob asks the loader for a shard: to take it over by a claim, or to load it anew under a new
+// epoch.
 type loadJob struct {
-	id    shard.ID
-	claim store.Claim
-	proof shard.Proof
-	owned store.Owned   // taken, but not loaded yet
-	delay time.Duration // before the first try
-	keep  bool          // the claim is for a shard that may be this node's already
-	ctx   context.Context
+	id     shard.ID
+	claim  store.Claim
+	keep   bool            // the claim is for a shard that may be this node's already
+	reload bool            // the loop wants it back; it says whether it still does
+	ctx    context.Context // ends when the coordinator says something else
+
+	proof shard.Proof // of the epoch that a reload ends
+	owned store.Owned // taken, but not loaded yet
 }
 
 // loaders is how many shards are loaded at the same time: while one is put into memory,
@@ -55,7 +56,7 @@ func (l *loop) loadAll(ctx context.Context, changes <-chan coordinator.Change) e
 		group.Go(func() error { return l.loadSome(ctx, tasks[i]) })
 	}
 	group.Go(func() error {
-		latest := map[shard.ID]order{}
+		latest := map[shard.ID]grant{}
 		defer func() {
 			for _, o := range latest {
 				o.cancel()
@@ -78,7 +79,7 @@ func (l *loop) loadAll(ctx context.Context, changes <-chan coordinator.Change) e
 					continue
 				}
 				j = loadJob{id: c.Shard, claim: store.Claim{Shard: c.Shard, Node: l.cfg.ID, Gen: c.Gen, Rev: c.Rev}, keep: c.Kind == coordinator.Keep}
-				o := order{claim: j.claim}
+				o := grant{claim: j.claim}
 				o.ctx, o.cancel = context.WithCancel(ctx)
 				latest[c.Shard] = o
 			case j = <-l.loads: // which the loop wants back
@@ -99,8 +100,8 @@ func (l *loop) loadAll(ctx context.Context, changes <-chan coordinator.Change) e
 	return group.Wait()
 }
 
-// order is the coordinator's latest word that a shard is to be this node's.
-type order struct {
+// grant is the coordinator's latest word that a shard is to be this node's.
+type grant struct {
 	claim  store.Claim
 	ctx    context.Context // ends with the next word
 	cancel context.CancelFunc
@@ -110,10 +111,11 @@ type order struct {
 // at the moment goes behind all others.
 func (l *loop) loadSome(ctx context.Context, tasks <-chan loadJob) error {
 	var failed []loadJob
+	handed := map[shard.ID]shard.Epoch{} // the latest epochs of what the loop was given
 	retry := time.NewTicker(loadRetryEvery)
 	defer retry.Stop()
 	try := func(j loadJob) {
-		if again, done := l.load(j); !done {
+		if again, done := l.load(j, handed); !done {
 			failed = append(failed, again)
 		}
 	}
@@ -144,26 +146,26 @@ const loadTimeout = 2 * time.Minute
 
 // load takes a shard over and hands it to the loop. It gives up if somebody else is the
 // owner; done is false if the shard is to be tried again, as far as it came.
-func (l *loop) load(j loadJob) (again loadJob, done bool) {
+func (l *loop) load(j loadJob, handed map[shard.ID]shard.Epoch) (again loadJob, done bool) {
 	ctx := j.ctx
-	if j.delay > 0 {
-		select {
-		case <-time.After(j.delay):
-		case <-ctx.Done():
-		}
-		j.delay = 0
-	}
 	if j.keep {
 		if kept, err := l.keep(ctx, j); err != nil || kept {
 			return j, err == nil || ctx.Err() != nil
 		}
 		j.keep = false
 	}
+	if j.reload {
+		wanted := false
+		if j.proof, wanted = l.wantsBack(ctx, j.id); !wanted {
+			return j, true
+		}
+		j.reload = false
+	}
 	room, _ := rooms.Get().(*[]job.Job)
 	if room == nil {
 		room = new([]job.Job)
 	}
-	loaded, err := l.tryLoad(ctx, &j, *room)
+	loaded, err := l.tryLoad(ctx, &j, *room, handed[j.id])
 	switch {
 	case err == nil:
 		l.inLoop(ctx, func(l *loop) {
@@ -171,13 +173,15 @@ func (l *loop) load(j loadJob) (again loadJob, done bool) {
 				return // it goes
 			}
 			l.wake()
-			l.drop(j.id) // what it was before, if this is another claim
+			l.drop(j.id, errReload) // what it was before, if this is another claim
+			delete(l.reloads, j.id)
 			l.claims[j.id] = j.claim
 			l.add(core.New(l.cfg.Core, j.owned, loaded, l.workers, l.now))
 			clear(loaded.Recurring) // nothing of a shard lies in its rows
 			*room = loaded.Recurring
 			rooms.Put(room)
 		})
+		handed[j.id] = j.owned.Proof.Epoch
 		l.countLoaded(len(loaded.Recurring))
 		return j, true
 	case ctx.Err() != nil:
@@ -202,16 +206,16 @@ func (l *loop) countLoaded(jobs int) {
 }
 
 // tryLoad takes a shard over, if that isn't done, and loads it.
-func (l *loop) tryLoad(ctx context.Context, j *loadJob, room []job.Job) (store.Loaded, error) {
+func (l *loop) tryLoad(ctx context.Context, j *loadJob, room []job.Job, handed shard.Epoch) (store.Loaded, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	if j.owned.Proof.Epoch == 0 {
-		if err := l.take(ctx, j); err != nil {
+		if err := l.take(ctx, j, handed); err != nil {
 			return store.Loaded{}, err
 		}
-		took, order := j.owned.Proof, j.ctx
-		l.inLoop(order, func(l *loop) {
-			if order.Err() == nil {
+		took, granted := j.owned.Proof, j.ctx
+		l.inLoop(granted, func(l *loop) {
+			if granted.Err() == nil {
 				l.took(took)
 			}
 		})
@@ -230,8 +234,9 @@ func (l *loop) tryLoad(ctx context.Context, j *loadJob, room []job.Job) (store.L
 
 // take raises the epoch of a shard: by a reload in place, or by the claim. A reload
 // whose answer was lost is refused the second time; the claim then tells whether
-// the shard is still this node's.
-func (l *loop) take(ctx context.Context, j *loadJob) (err error) {
+// the shard is still this node's. Its answer may be the epoch that the loop was handed before: then
+// something of that may still be under way, and it is ended, too.
+func (l *loop) take(ctx context.Context, j *loadJob, handed shard.Epoch) (err error) {
 	if j.proof.Epoch != 0 {
 		j.owned, err = l.node.store.Reload(ctx, j.proof)
 		if fenced := (*store.FencedError)(nil); !errors.As(err, &fenced) {
@@ -239,6 +244,9 @@ func (l *loop) take(ctx context.Context, j *loadJob) (err error) {
 		}
 	}
 	j.owned, err = l.node.store.TakeOver(ctx, j.claim)
+	if err == nil && j.owned.Proof.Epoch == handed {
+		j.owned, err = l.node.store.Reload(ctx, j.owned.Proof)
+	}
 	return err
 }
 

@@ -30,6 +30,7 @@ type loop struct {
 	awaited map[awaited]chan<- core.Ack
 	claims  map[shard.ID]store.Claim // under which this node took its shards
 	loading map[shard.ID]*loading    // shards that are this node's, and not loaded yet
+	reloads map[shard.ID]shard.Proof // shards that are to be loaded anew, and instead of which epoch
 	leaving map[shard.ID]int64       // shards that are given up, with the revisions of the coordinator's word
 	lastTag uint64
 	outgo   map[*session][]core.Message
@@ -76,7 +77,7 @@ func newLoop(n *Node) *loop {
 		node: n, cfg: &n.cfg, proof: &n.proof, clock: clock.New(n.cfg.Clock),
 		shards: map[shard.ID]*core.Shard{}, workers: core.NewWorkers(), streams: map[string]*session{},
 		unary: map[core.WorkerKey]*unary{}, awaited: map[awaited]chan<- core.Ack{},
-		calls: map[uint64]call{}, claims: map[shard.ID]store.Claim{}, loading: map[shard.ID]*loading{}, leaving: map[shard.ID]int64{}, outgo: map[*session][]core.Message{},
+		calls: map[uint64]call{}, claims: map[shard.ID]store.Claim{}, loading: map[shard.ID]*loading{}, reloads: map[shard.ID]shard.Proof{}, leaving: map[shard.ID]int64{}, outgo: map[*session][]core.Message{},
 		commits: make(chan *group, 1), committed: make(chan *group, 1),
 		reads: make(chan readJob), loads: make(chan loadJob),
 	}
@@ -366,10 +367,10 @@ type call struct {
 	reply chan core.Reply
 }
 
-// drop forgets a shard. Whether what callers asked for has happened is unknown:
-// they are told to ask again. What its workers hold is asked about once a new
-// state of the shard is loaded.
-func (l *loop) drop(id shard.ID) {
+// drop forgets a shard. Callers that wait for it get an error: whether what they asked for has
+// happened is unknown. What its workers hold is asked about once a new state of the shard is
+// loaded.
+func (l *loop) drop(id shard.ID, reason error) {
 	s := l.shards[id]
 	if s == nil {
 		return
@@ -384,7 +385,7 @@ func (l *loop) drop(id shard.ID) {
 	}
 	for tag, c := range l.calls {
 		if c.shard == id {
-			l.answer(core.Reply{Tag: tag, Err: errReload})
+			l.answer(core.Reply{Tag: tag, Err: reason})
 		}
 	}
 	delete(l.shards, id)

@@ -33,7 +33,11 @@ func (l *loop) took(p shard.Proof) {
 	if s := l.shards[p.Shard]; s != nil || l.draining {
 		return // it is another claim of what is loaded
 	}
-	l.loading[p.Shard] = &loading{epoch: p.Epoch}
+	told := &loading{epoch: p.Epoch}
+	if before := l.loading[p.Shard]; before != nil {
+		told.events = before.events
+	}
+	l.loading[p.Shard] = told
 	l.announce(p)
 }
 
@@ -41,6 +45,7 @@ func (l *loop) took(p shard.Proof) {
 func (l *loop) untake(p shard.Proof) {
 	if told := l.loading[p.Shard]; told != nil && told.epoch == p.Epoch {
 		delete(l.loading, p.Shard)
+		l.disown(p.Shard)
 	}
 }
 
@@ -67,15 +72,20 @@ func (l *loop) lose(id shard.ID) {
 func (l *loop) refused(id shard.ID, rev int64) {
 	if l.shards[id] == nil {
 		l.release(id, rev)
+		return
 	}
+	c := l.claims[id]
+	c.Rev = rev // it is lost under the coordinator's latest word
+	l.claims[id] = c
 }
 
 // release drops a shard and lets others have it.
 func (l *loop) release(id shard.ID, rev int64) {
 	l.disown(id)
-	l.drop(id)
+	l.drop(id, &NotOwnedError{id}) // the last batch has answered what it wrote
 	delete(l.claims, id)
 	delete(l.loading, id)
+	delete(l.reloads, id)
 	delete(l.leaving, id)
 	l.unloaded = slices.DeleteFunc(l.unloaded, func(j loadJob) bool { return j.id == id })
 	l.node.coord.Released(id, rev)
@@ -88,6 +98,14 @@ func (l *loop) disown(id shard.ID) {
 		for worker, tokens := range s.Holders() {
 			for _, t := range tokens {
 				l.send(worker, core.Disowned{Worker: worker, Token: t})
+			}
+		}
+	}
+	for _, sess := range l.streams { // and what they asked about while it was not loaded
+		for t := range sess.unresolved {
+			if t.Shard == id {
+				l.send(sess.key, core.Disowned{Worker: sess.key, Token: t})
+				delete(sess.unresolved, t)
 			}
 		}
 	}

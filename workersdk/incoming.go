@@ -21,6 +21,10 @@ func (l *loop) received(s *session, m *carillonv1.ConnectResponse) {
 	if a := m.GetHeartbeatAck(); a != nil {
 		l.heartbeatAcked(s, a)
 	}
+	for _, a := range m.GetAssignments() {
+		s.used()
+		l.assigned(s, a)
+	}
 	for _, a := range m.GetAttestations() {
 		l.attested(s, a)
 	}
@@ -34,10 +38,6 @@ func (l *loop) received(s *session, m *carillonv1.ConnectResponse) {
 	}
 	for _, c := range m.GetCancellations() {
 		l.cancelled(s, c)
-	}
-	for _, a := range m.GetAssignments() {
-		s.used()
-		l.assigned(s, a)
 	}
 	if m.Reclaimed != nil {
 		s.returned(int(m.GetReclaimed()), time.Now())

@@ -15,21 +15,17 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// newCluster returns what gives this node its share of the shards, through etcd, and what ends
-// its connection. Other nodes reach the node at address.
-func newCluster(cfg config.Server, id, address string, shards int, db store.Store, log *slog.Logger) (coordinator.Cluster, func() error, error) {
+// newCluster returns what gives this node its share of the shards, through etcd. Other nodes
+// reach the node at address.
+func newCluster(cfg config.Server, id, address string, shards int, db store.Store, log *slog.Logger) (coordinator.Cluster, error) {
 	how, err := etcdClient(cfg, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	client, err := etcd.Dial(how)
-	if err != nil {
-		return nil, nil, err
-	}
-	return etcd.New(client, etcd.Config{
+	return etcd.New(how, etcd.Config{
 		Cluster: id, Node: cfg.Node, Address: address, Version: version(), Capacity: cfg.Capacity, Shards: shards, Gen: cfg.OwnerGen,
 		TTL: cfg.SessionTTL, Owners: ownersOf(db), Log: log,
-	}), client.Close, nil
+	}), nil
 }
 
 // etcdClient says how etcd is reached.

@@ -88,23 +88,23 @@ func (n *node) certificates(log *slog.Logger) (*certs.Source, tls.ClientAuthType
 	return source, asked, nil
 }
 
-// assemble puts the rooms together: store, coordinator, node, server. The server is to be closed.
-func (n *node) assemble(ctx context.Context, id string, db store.Store, log *slog.Logger, l listeners) (*controlplane.Server, func() error, error) {
+// assemble puts the rooms together: store, coordinator, node, server.
+func (n *node) assemble(ctx context.Context, id string, db store.Store, log *slog.Logger, l listeners) (*controlplane.Server, error) {
 	shards, err := db.InitShards(ctx, n.Shards)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	source, asked, err := n.certificates(log)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	clusterID, err := db.ClusterID(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	cluster, closeCluster, err := n.cluster(ctx, id, clusterID, db, shards, log, l)
+	cluster, err := n.cluster(ctx, id, clusterID, db, shards, log, l)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	metrics := controlplane.NewMetrics()
 	cfg := engine.DefaultConfig(id, shards)
@@ -123,30 +123,29 @@ func (n *node) assemble(ctx context.Context, id string, db store.Store, log *slo
 	if n.chaos != nil {
 		served.Stream, served.Unary = n.chaos.Stream, n.chaos.Unary
 	}
-	return controlplane.New(served), closeCluster, nil
+	return controlplane.New(served), nil
 }
 
 // cluster gives the node all shards, or with etcd its share of them.
-func (n *node) cluster(ctx context.Context, id, clusterID string, db store.Store, shards int, log *slog.Logger, l listeners) (coordinator.Cluster, func() error, error) {
+func (n *node) cluster(ctx context.Context, id, clusterID string, db store.Store, shards int, log *slog.Logger, l listeners) (coordinator.Cluster, error) {
 	address := n.AdvertiseFor(l.grpc.Addr())
 	if len(n.Etcd) > 0 {
 		return newCluster(n.Server, clusterID, address, shards, db, log)
 	}
 	rev, err := db.NextRevision(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return solo.New(id, shards, rev).At(address, version(), n.Capacity), func() error { return nil }, nil
+	return solo.New(id, shards, rev).At(address, version(), n.Capacity), nil
 }
 
 // serve runs a node on a database until ctx ends, and closes both.
 func (n *node) serve(ctx context.Context, id string, db store.Store, log *slog.Logger, l listeners, up func()) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
-	server, closeCluster, err := n.assemble(ctx, id, db, log, l)
+	server, err := n.assemble(ctx, id, db, log, l)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	defer func() { err = errors.Join(err, closeCluster()) }()
 	up()
 	return server.Run(ctx)
 }

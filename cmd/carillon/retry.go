@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,11 +20,14 @@ import (
 // time get a request id.
 func retryCalls(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	makeRepeatable(req)
-	for {
+	for said := false; ; said = true {
 		err := invoke(ctx, method, req, reply, conn, opts...)
 		pause, may := retryAfter(err)
 		if !may {
 			return err
+		}
+		if !said {
+			fmt.Fprintln(os.Stderr, "waiting:", status.Convert(err).Message())
 		}
 		timer := time.NewTimer(pause)
 		select {

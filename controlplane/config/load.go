@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -237,6 +238,12 @@ func (c *checker) etcd() {
 			c.add("etcd", fmt.Sprintf("with etcd_tls endpoints must be https://HOST:PORT; one is %q", endpoint))
 			break
 		}
+	}
+	if c.TLS.Cert != "" && c.TLS.CA == "" {
+		c.add("tls.client_ca", "is required with etcd and tls.cert: nodes hold each other to it")
+	}
+	if c.SessionTTL%time.Second != 0 && !c.wrong("session_ttl") {
+		c.add("session_ttl", fmt.Sprintf("must be whole seconds with etcd, is %s", c.SessionTTL))
 	}
 	if host, _, err := net.SplitHostPort(c.Listen); err == nil && everywhere(host) && c.Advertise == "" && !c.wrong("advertise") {
 		c.add("advertise", fmt.Sprintf("is required with etcd, since listen is %s: the HOST:PORT at which other nodes reach this one", c.Listen))

@@ -32,6 +32,11 @@ func (n *node) act(ctx context.Context) error {
 		if !mine {
 			delete(n.letting, id)
 		}
+		if h.rev != 0 {
+			delete(n.unheld, id)
+		} else if n.unheld[id].IsZero() {
+			n.unheld[id] = time.Now()
+		}
 		switch {
 		case h.rev == 0 && n.mayTake(id):
 			take = append(take, id)
@@ -42,8 +47,12 @@ func (n *node) act(ctx context.Context) error {
 		case mine && !letting:
 			n.mine(id, h.rev)
 		}
-		if _, held := n.held[id]; held && (!mine || h.lease != int64(n.lease)) {
-			holds = false // another node may own it already
+		if _, held := n.held[id]; held && n.going[id].kind == 0 {
+			if h.rev != 0 && !mine {
+				n.tell(coordinator.Drop, id, n.held[id]) // the database would say so soon, if it answers
+			} else if !mine || h.lease != int64(n.lease) {
+				holds = false // it may be another node's already
+			}
 		}
 	}
 	n.prove(holds)
@@ -60,21 +69,25 @@ func (n *node) act(ctx context.Context) error {
 // mine deals with a shard whose key is this node's.
 func (n *node) mine(id shard.ID, rev int64) {
 	before, held := n.held[id]
-	going := n.giving[id]
-	switch {
+	going := n.going[id].kind
+	switch elsewhere := n.want[id] != n.cfg.Node; {
 	case !held:
 		n.say(coordinator.Take, id, rev)
-	case n.unfit.released && going != coordinator.Drop: // its last batch could take for ever
-		n.giving[id] = coordinator.Drop
-		n.say(coordinator.Drop, id, rev)
+	case n.unfit.released && elsewhere && going != coordinator.Drop: // its last batch could take for ever
+		n.tell(coordinator.Drop, id, rev)
 	case going != 0:
 		n.held[id] = rev // if it was won again meanwhile, it goes all the same
 	case before != rev:
 		n.say(coordinator.Keep, id, rev)
-	case n.want[id] != n.cfg.Node && n.moving() < maxMoves:
-		n.giving[id] = coordinator.GiveUp
-		n.say(coordinator.GiveUp, id, rev)
+	case elsewhere && n.moving() < maxMoves:
+		n.tell(coordinator.GiveUp, id, rev)
 	}
+}
+
+// tell has the node end its ownership of a shard.
+func (n *node) tell(kind coordinator.Kind, id shard.ID, rev int64) {
+	n.going[id] = departure{kind, rev}
+	n.say(kind, id, rev)
 }
 
 func (n *node) say(kind coordinator.Kind, id shard.ID, rev int64) {
@@ -84,7 +97,7 @@ func (n *node) say(kind coordinator.Kind, id shard.ID, rev int64) {
 
 // moving counts the shards that are under way to other nodes.
 func (n *node) moving() int {
-	count := len(n.giving)
+	count := len(n.going)
 	for id, at := range n.given {
 		if time.Since(at) > moveTimeout {
 			delete(n.given, id)
@@ -99,30 +112,33 @@ func (n *node) moving() int {
 func (n *node) hearNode() {
 	released, health, leaving := n.taken()
 	n.leaving = leaving
-	n.unfit.health = health
+	n.unfit.health, n.unfit.reported = health.Health, health.reported
 	for _, r := range released {
 		id := r.id
-		if rev, held := n.held[id]; held && r.rev < rev && n.giving[id] == 0 {
+		going := n.going[id]
+		if going.kind != 0 && r.rev < going.rev || going.kind == 0 && r.rev < n.held[id] {
 			continue // a later word is under way
 		}
 		switch {
-		case n.giving[id] != 0:
+		case going.kind != 0:
 			n.given[id] = time.Now()
 		case n.facts.holders[id].Incarnation == n.incarnation:
 			// The database refused the claim, or another one came later.
 			n.notBefore[id] = time.Now().Add(tickEvery)
 			n.owners = nil
 		}
-		delete(n.giving, id)
+		delete(n.going, id)
 		delete(n.held, id)
 		n.outbox = slices.DeleteFunc(n.outbox, func(c coordinator.Change) bool { return c.Shard == id })
 		n.letting[id] = 0 // if there is a key
 	}
 }
 
-// mayTake reports whether this node should take a shard that nobody holds, and may.
+// mayTake reports whether this node should take a shard that nobody holds, and may. One that
+// nobody has taken for long is taken by anybody who can: whoever should have it may reckon
+// otherwise, as programs of two versions might, or be unable to.
 func (n *node) mayTake(id shard.ID) bool {
-	if n.want[id] != n.cfg.Node || n.leaving || n.unfit.released || n.stale != "" || !n.unfit.health.Failing.IsZero() {
+	if n.want[id] != n.cfg.Node && time.Since(n.unheld[id]) < 3*n.cfg.TTL || n.leaving || n.unfit.released || n.stale != "" || !n.unfit.reported || n.cannot() {
 		return false
 	}
 	if _, held := n.held[id]; held {

@@ -39,11 +39,23 @@ func (n *node) show() {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.warnOfAddresses(v.members)
 	same := slices.Equal(v.members, n.view.members) && slices.Equal(v.holders, n.view.holders)
 	n.view = v
 	if !same {
 		close(n.changed)
 		n.changed = make(chan struct{})
+	}
+}
+
+// warnOfAddresses tells of another node that is reached where this one is, if both have been told
+// so: then they can't reach each other.
+func (n *node) warnOfAddresses(members []coordinator.Member) {
+	for _, m := range members {
+		if m.Node != n.cfg.Node && m.Address == n.cfg.Address && n.warned != m.Node {
+			n.warned = m.Node
+			n.cfg.Log.Error("another node has the same address: nodes and workers can't tell them apart; set advertise", "node", m.Node, "address", m.Address)
+		}
 	}
 }
 
@@ -107,7 +119,11 @@ func (c *Coordinator) Drain(ctx context.Context, node string, drain bool) error 
 
 // writeFor writes something about a node that takes part.
 func (c *Coordinator) writeFor(ctx context.Context, node, what string, op clientv3.Op) error {
-	resp, err := c.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(c.cfg.memberKey(node)), ">", 0)).Then(op).Commit()
+	client, err := c.connected()
+	if err != nil {
+		return err
+	}
+	resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(c.cfg.memberKey(node)), ">", 0)).Then(op).Commit()
 	if err != nil {
 		return writeFailed(ctx, what, err)
 	}
@@ -118,7 +134,11 @@ func (c *Coordinator) writeFor(ctx context.Context, node, what string, op client
 }
 
 func (c *Coordinator) write(ctx context.Context, what string, op clientv3.Op) error {
-	if _, err := c.client.Do(ctx, op); err != nil {
+	client, err := c.connected()
+	if err != nil {
+		return err
+	}
+	if _, err := client.Do(ctx, op); err != nil {
 		return writeFailed(ctx, what, err)
 	}
 	return nil

@@ -75,15 +75,16 @@ type Config struct {
 // Coordinator takes part in the coordination of one cluster.
 type Coordinator struct {
 	cfg         Config
-	client      *clientv3.Client
-	incarnation string // tells this process from others of its name
+	how         ClientConfig
+	client      *clientv3.Client // made by the first session: with a password that takes an etcd that answers; written under mu
+	incarnation string           // tells this process from others of its name
 	started     time.Time
 
 	kick chan struct{} // something below has changed
 
 	mu       sync.Mutex // guards what follows
-	released []release
-	health   coordinator.Health
+	released []ending
+	health   told
 	leaving  bool
 	heard    time.Time // when the newest answered keep-alive was sent
 	holds    bool      // all keys of what this node owns are its own, under its lease
@@ -112,11 +113,11 @@ const (
 	retryEvery  = 500 * time.Millisecond
 )
 
-// New returns a coordinator that Run will start. The client stays the caller's.
-func New(client *clientv3.Client, cfg Config) *Coordinator {
+// New returns a coordinator that Run will start. It needs no etcd yet.
+func New(how ClientConfig, cfg Config) *Coordinator {
 	now := time.Now()
 	return &Coordinator{
-		cfg: cfg, client: client, incarnation: rand.Text(), started: now, since: now,
+		cfg: cfg, how: how, incarnation: rand.Text(), started: now, since: now,
 		kick: make(chan struct{}, 1), changed: make(chan struct{}), view: newView(cfg.Shards),
 		problem: notAnswering,
 	}
@@ -125,8 +126,9 @@ func New(client *clientv3.Client, cfg Config) *Coordinator {
 // Run implements coordinator.Coordinator: session after session. It returns no error: without
 // etcd the node goes on with what it owns.
 func (c *Coordinator) Run(ctx context.Context, changes chan<- coordinator.Change) error {
-	n := &node{Coordinator: c, changes: changes, held: map[shard.ID]int64{}, giving: map[shard.ID]coordinator.Kind{}, given: map[shard.ID]time.Time{},
-		letting: map[shard.ID]int64{}, notBefore: map[shard.ID]time.Time{}, ownersRead: make(chan []Ownership, 1)}
+	n := &node{Coordinator: c, changes: changes, held: map[shard.ID]int64{}, going: map[shard.ID]departure{}, given: map[shard.ID]time.Time{},
+		letting: map[shard.ID]int64{}, unheld: map[shard.ID]time.Time{}, notBefore: map[shard.ID]time.Time{}, ownersRead: make(chan []Ownership, 1)}
+	defer c.disconnect()
 	for {
 		err := n.takePart(ctx)
 		if ctx.Err() != nil {
@@ -141,19 +143,60 @@ func (c *Coordinator) Run(ctx context.Context, changes chan<- coordinator.Change
 	}
 }
 
-// release is what Released was told.
-type release struct {
+// connect makes the client, unless that is done.
+func (c *Coordinator) connect() error {
+	if c.client != nil {
+		return nil
+	}
+	client, err := Dial(c.how)
+	if err != nil {
+		c.unheard(err)
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.client = client
+	return nil
+}
+
+func (c *Coordinator) disconnect() {
+	if c.client == nil {
+		return
+	}
+	if err := c.client.Close(); err != nil {
+		c.cfg.Log.Debug("the connection to etcd was not closed as it should", "error", err)
+	}
+}
+
+// connected returns the client, for those beside Run.
+func (c *Coordinator) connected() (*clientv3.Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client == nil {
+		return nil, unavailable("connect", errors.New("it was never reached"))
+	}
+	return c.client, nil
+}
+
+// ending is what Released was told.
+type ending struct {
 	id  shard.ID
 	rev int64
 }
 
+// told is what Report was told.
+type told struct {
+	coordinator.Health
+	reported bool
+}
+
 // Released implements coordinator.Coordinator.
 func (c *Coordinator) Released(id shard.ID, rev int64) {
-	c.note(func() { c.released = append(c.released, release{id, rev}) })
+	c.note(func() { c.released = append(c.released, ending{id, rev}) })
 }
 
 // Report implements coordinator.Coordinator.
-func (c *Coordinator) Report(h coordinator.Health) { c.note(func() { c.health = h }) }
+func (c *Coordinator) Report(h coordinator.Health) { c.note(func() { c.health = told{h, true} }) }
 
 // Leave implements coordinator.Coordinator. A node that can't reach etcd has nobody to hand
 // its shards to, and neither has one beside which no other could hold any.
@@ -284,7 +327,7 @@ func (c *Coordinator) contactSince() time.Time {
 }
 
 // taken is what others have told since the last call.
-func (c *Coordinator) taken() (released []release, health coordinator.Health, leaving bool) {
+func (c *Coordinator) taken() (released []ending, health told, leaving bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	released, c.released = c.released, nil
@@ -310,7 +353,7 @@ type ClientConfig struct {
 	TLS                *tls.Config // nil: in plain text
 }
 
-// Dial makes a client. It opens no connection yet.
+// Dial makes a client. With a user it asks for a token at once, and fails if etcd doesn't answer.
 func Dial(cfg ClientConfig) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: cfg.Endpoints, Username: cfg.Username, Password: cfg.Password, TLS: cfg.TLS,

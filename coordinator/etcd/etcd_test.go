@@ -51,12 +51,7 @@ func (h *harness) join(name string, db *coordinatortest.Database) coordinator.Cl
 	h.t.Helper()
 	links, endpoints := h.servers.Links()
 	h.links[name] = append(h.links[name], links...)
-	client, err := etcd.Dial(etcd.ClientConfig{Endpoints: endpoints})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.t.Cleanup(func() { _ = client.Close() }) // its calls have ended
-	return etcd.New(client, etcd.Config{
+	return etcd.New(etcd.ClientConfig{Endpoints: endpoints}, etcd.Config{
 		Cluster: h.cluster, Node: name, Address: name + ":7070", Version: "test", Capacity: 100, Shards: shards, Gen: h.gen, TTL: ttl, Log: quiet(),
 		Owners: func(context.Context) ([]etcd.Ownership, error) {
 			owners, err := db.Owners()

@@ -24,11 +24,13 @@ const (
 	fineSkew    = 500 * time.Millisecond
 	firstPause  = 30 * time.Second // before the same node may release again
 	longestWait = 10 * time.Minute
+	forgetPause = time.Hour // after which a node that was well begins with the first pause again
 )
 
 // fitness is whether this node can drive shards.
 type fitness struct {
 	health   coordinator.Health
+	reported bool  // it has said how it is
 	commits  int64 // published
 	begun    time.Time
 	took     time.Duration
@@ -89,15 +91,18 @@ func (n *node) judge(ctx context.Context) error {
 	}
 	n.cfg.Log.Error("this node releases its shards", "why", why, "shards", len(n.held))
 	f.released = true
+	if time.Since(f.next) > forgetPause {
+		f.pause = 0
+	}
 	f.pause = min(max(2*f.pause, firstPause), longestWait)
 	f.next = time.Now().Add(f.pause)
 	return n.publish(ctx)
 }
 
-// idleAndFailing reports whether this node has no shards, and could not drive any.
-func (n *node) idleAndFailing() bool {
-	failing := n.unfit.health.Failing
-	return len(n.held) == 0 && !failing.IsZero() && time.Since(failing) > fineCommit
+// cannot reports whether this node could not drive a shard now.
+func (n *node) cannot() bool {
+	h := n.unfit.health
+	return !h.Failing.IsZero() && time.Since(h.Failing) > fineCommit || h.Off && n.peerAgrees()
 }
 
 func later(a, b time.Time) time.Time {

@@ -25,11 +25,12 @@ type node struct {
 	wanted int      // by which structure of the facts that was reckoned
 	told   member   // what is published of this node
 
-	held      map[shard.ID]int64            // shards that this node was told to own, with the revision of the claim
-	giving    map[shard.ID]coordinator.Kind // of them: those that it was told to give up, or to drop
-	given     map[shard.ID]time.Time        // shards that it gave up, and nobody has taken
-	letting   map[shard.ID]int64            // shards whose keys are to be deleted; the revision of the key for which that was done
-	notBefore map[shard.ID]time.Time        // shards that the database refused
+	held      map[shard.ID]int64     // shards that this node was told to own, with the revision of the claim
+	going     map[shard.ID]departure // of them: those that it was told to give up, or to drop
+	given     map[shard.ID]time.Time // shards that it gave up, and nobody has taken
+	letting   map[shard.ID]int64     // shards whose keys are to be deleted; the revision of the key for which that was done
+	unheld    map[shard.ID]time.Time // since when nobody holds a shard
+	notBefore map[shard.ID]time.Time // shards that the database refused
 	leaving   bool
 	unfit     fitness
 
@@ -39,6 +40,13 @@ type node struct {
 	ownersBusy bool
 	ownersRead chan []Ownership
 	stale      string // why no claim of this node can win
+	warned     string // the node of which it was told that it has this node's address
+}
+
+// departure is what a node was told of a shard that it is to own no longer.
+type departure struct {
+	kind coordinator.Kind // zero: nothing
+	rev  int64
 }
 
 // takePart is one session: it ends with its lease.
@@ -79,6 +87,9 @@ func (n *node) takePart(ctx context.Context) error {
 
 // begin gets a lease.
 func (n *node) begin(ctx context.Context) error {
+	if err := n.connect(); err != nil {
+		return err
+	}
 	callCtx, cancel := call(ctx)
 	defer cancel()
 	sent := time.Now()
@@ -133,7 +144,7 @@ func (n *node) register(ctx context.Context) error {
 func (n *node) self() member {
 	return member{
 		Address: n.cfg.Address, Version: n.cfg.Version, Capacity: n.cfg.Capacity, Started: n.started.UTC(), Incarnation: n.incarnation,
-		Draining: n.leaving, Unfit: n.unfit.released || n.stale != "" || n.idleAndFailing(), Commits: n.unfit.commits, TookMicros: n.unfit.took.Microseconds(),
+		Draining: n.leaving, Unfit: n.unfit.released || n.stale != "" || len(n.held) == 0 && n.cannot(), Commits: n.unfit.commits, TookMicros: n.unfit.took.Microseconds(),
 		SkewMicros: n.unfit.health.Skew.Microseconds(), SkewUnknown: !n.unfit.health.Failing.IsZero(),
 	}
 }

@@ -317,7 +317,9 @@ func (x *ConnectRequest) GetReclaim() int32 {
 	return 0
 }
 
-// One message of the node; every part is optional. About 1 MiB at most.
+// One message of the node; every part is optional. They are taken in this order: welcome,
+// ownerships, assignments, attestations, and then the rest: what is said of an attempt may come
+// with the attempt. About 1 MiB at most.
 type ConnectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The answer to the hello, in the first message of the stream.
