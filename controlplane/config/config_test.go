@@ -241,6 +241,8 @@ func TestWhatIsRefused(t *testing.T) {
 		{store + "etcd_user: u", "CARILLON_ETCD_PASSWORD_FILE=/nowhere", "", `etcd_password_file (CARILLON_ETCD_PASSWORD_FILE): open /nowhere`},
 		{store + "etcd_user: u", "CARILLON_ETCD_PASSWORD_FILE=/dev/null", "", `/dev/null is empty`},
 		{store + "etcd_user: u", "CARILLON_ETCD_PASSWORD_FILE=/nowhere", "", `etcd_user (c.yaml:2): needs etcd`},
+		{"store: postgres://h/d\netcd: a:1\nsession_ttl: 2500ms", "", "", `session_ttl (c.yaml:3): must be whole seconds with etcd, is 2.5s`},
+		{"store: postgres://h/d\netcd: a:1\ntls: {cert: /nowhere, key: /nowhere}", "", "", `tls.client_ca (not set): is required with etcd and tls.cert`},
 		{store, "CARILLON_SESSION_TTL=1s", "", `session_ttl (CARILLON_SESSION_TTL): must be 2s to 1m, is "1s"`},
 		{store, "CARILLON_SESSION_TTL=5", "", `session_ttl (CARILLON_SESSION_TTL): must be a duration such as 5s, is "5"`},
 		{store + "owner_gen: -1", "", "", `owner_gen (c.yaml:2): must be a whole number`},

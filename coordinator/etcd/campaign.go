@@ -47,11 +47,10 @@ func (n *node) act(ctx context.Context) error {
 		case mine && !letting:
 			n.mine(id, h.rev)
 		}
-		if _, held := n.held[id]; held && n.going[id].kind == 0 {
-			if h.rev != 0 && !mine {
-				n.tell(coordinator.Drop, id, n.held[id]) // the database would say so soon, if it answers
-			} else if !mine || h.lease != int64(n.lease) {
-				holds = false // it may be another node's already
+		if rev, held := n.held[id]; held && (!mine || h.lease != int64(n.lease)) {
+			holds = false // it may be another node's already
+			if h.rev != 0 && !mine && n.going[id].kind != coordinator.Drop {
+				n.tell(coordinator.Drop, id, rev) // the database would say so soon, if it answers
 			}
 		}
 	}
