@@ -78,6 +78,7 @@ func (l *loop) loadAll(ctx context.Context, changes <-chan coordinator.Change) e
 					l.inLoop(ctx, func(l *loop) { l.release(c.Shard, c.Rev) })
 					continue
 				}
+				l.proof.doubted(c.Shard, c.Kind == coordinator.Keep)
 				j = loadJob{id: c.Shard, claim: store.Claim{Shard: c.Shard, Node: l.cfg.ID, Gen: c.Gen, Rev: c.Rev}, keep: c.Kind == coordinator.Keep}
 				o := grant{claim: j.claim}
 				o.ctx, o.cancel = context.WithCancel(ctx)
@@ -176,6 +177,7 @@ func (l *loop) load(j loadJob, handed map[shard.ID]shard.Epoch) (again loadJob, 
 			l.drop(j.id, errReload) // what it was before, if this is another claim
 			delete(l.reloads, j.id)
 			l.claims[j.id] = j.claim
+			l.proof.doubted(j.id, false)
 			l.add(core.New(l.cfg.Core, j.owned, loaded, l.workers, l.now))
 			clear(loaded.Recurring) // nothing of a shard lies in its rows
 			*room = loaded.Recurring

@@ -84,6 +84,7 @@ func (l *loop) release(id shard.ID, rev int64) {
 	l.disown(id)
 	l.drop(id, &NotOwnedError{id}) // the last batch has answered what it wrote
 	delete(l.claims, id)
+	l.proof.doubted(id, false)
 	delete(l.loading, id)
 	delete(l.reloads, id)
 	delete(l.leaving, id)
@@ -139,6 +140,7 @@ func (l *loop) keep(ctx context.Context, j loadJob) (kept bool, err error) {
 			if l.shards[j.id] != nil {
 				l.claims[j.id] = j.claim
 			}
+			l.proof.doubted(j.id, false)
 		})
 		return true, nil
 	case errors.As(err, &fenced):
@@ -163,7 +165,28 @@ type proof struct {
 	mu    sync.Mutex
 	begun time.Time // of the latest commit that succeeded
 	took  time.Duration
-	stuck time.Time // since when the database doesn't answer anything; zero: it does
+	stuck time.Time         // since when the database doesn't answer anything; zero: it does
+	doubt map[shard.ID]bool // shards that were won again, before the database has said that they are still this node's
+}
+
+// doubted notes that a shard was won again, or that it is known whose it is.
+func (p *proof) doubted(id shard.ID, is bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !is {
+		delete(p.doubt, id)
+		return
+	}
+	if p.doubt == nil {
+		p.doubt = map[shard.ID]bool{}
+	}
+	p.doubt[id] = true
+}
+
+func (p *proof) doubtful() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.doubt) > 0
 }
 
 func (p *proof) committed(begun time.Time, took time.Duration) {
@@ -206,14 +229,16 @@ func (l *loop) tellHealth(v clock.Verdict) {
 
 // Granted is how long a lease lasts that is granted now, from when the worker sent what is
 // answered. It may be called by any goroutine: most heartbeats are answered without a turn of
-// the loop. A node that has heard neither from
-// the database nor from the coordinator for a while may not know that its shards are
-// another's; the next owner takes nothing from a worker before a lease that this node
-// could have granted is over.
+// the loop.
+//
+// A node that has heard neither from the database nor from the coordinator for a while may not
+// know that its shards are another's; the next owner takes nothing from a worker before a
+// lease that this node could have granted is over. What the coordinator says proves nothing while it
+// isn't known whether a shard that was won again had another owner meanwhile.
 func (n *Node) Granted() time.Duration {
-	proven := n.coord.Proven()
-	if begun := n.proof.health().Begun; begun.After(proven) {
-		proven = begun
+	proven := n.proof.health().Begun
+	if at := n.coord.Proven(); at.After(proven) && !n.proof.doubtful() {
+		proven = at
 	}
 	return max(0, min(n.cfg.Core.Lease, n.cfg.Core.Lease-time.Since(proven)))
 }

@@ -419,3 +419,41 @@ func TestAShardGoesWhileItIsLoaded(t *testing.T) {
 		}
 	})
 }
+
+// How long leases last that a node grants follows from what it has heard.
+func TestLeasesAreGrantedByProof(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		c, granted := p.coord[0], func(what string, least, most time.Duration) {
+			t.Helper()
+			if d := p.node[0].Granted(); d < least || d > most {
+				t.Errorf("%s: leases last %s, want %s to %s", what, d, least, most)
+			}
+		}
+		prove := func(at time.Time) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.proven = at
+		}
+		down := func(storefault.Op) storefault.Fault { return storefault.Fault{Before: true} }
+		prove(time.Now().Add(-time.Hour))
+		time.Sleep(5 * time.Second)
+		granted("the coordinator is away", 8*time.Second, 10*time.Second)
+		p.db.Use(down)
+		prove(time.Time{})
+		time.Sleep(20 * time.Second)
+		granted("the database is away", 10*time.Second, 10*time.Second)
+		c.say(coordinator.Keep, 1, 5)
+		synctest.Wait()
+		granted("and a shard was won again", 0, 0)
+		p.db.Use(nil)
+		time.Sleep(3 * time.Second)
+		granted("all is well", 10*time.Second, 10*time.Second)
+		p.db.Use(down)
+		prove(time.Now().Add(-time.Second))
+		time.Sleep(4 * time.Second)
+		granted("both are away", 3*time.Second, 7*time.Second)
+		time.Sleep(10 * time.Second)
+		granted("both are away for long", 0, 0)
+		p.db.Use(nil)
+	})
+}

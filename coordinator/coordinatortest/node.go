@@ -160,6 +160,14 @@ func (n *Node) Count() int {
 	return len(n.owned)
 }
 
+// owns reports whether the node believes to own a shard.
+func (n *Node) owns(id shard.ID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, owns := n.owned[id]
+	return owns
+}
+
 // told returns how often the node was told something.
 func (n *Node) told(kind coordinator.Kind) int {
 	n.mu.Lock()
