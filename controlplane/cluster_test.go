@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,8 +21,10 @@ import (
 	"github.com/carillon-scheduler/carillon/controlplane"
 	"github.com/carillon-scheduler/carillon/coordinator"
 	"github.com/carillon-scheduler/carillon/coordinator/solo"
+	jobs "github.com/carillon-scheduler/carillon/job"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	"github.com/carillon-scheduler/carillon/shard"
+	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 	worker "github.com/carillon-scheduler/carillon/workersdk"
 )
@@ -70,18 +73,25 @@ func (c *split) Holders() (out []coordinator.Holder) {
 
 // inTwo starts two nodes on one database, and returns them with what each knows.
 func inTwo(t *testing.T) (nodes [2]*server, knows [2]*split) {
+	nodes, knows, _ = inTwoOn(t)
+	return nodes, knows
+}
+
+// inTwoOn is inTwo with each node's way to the database.
+func inTwoOn(t *testing.T) (nodes [2]*server, knows [2]*split, ways [2]*deaf) {
 	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "carillon.db"))
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })
 	addresses := make([]string, 2)
 	for i := range nodes {
 		knows[i] = &split{Coordinator: solo.New(fmt.Sprintf("n%d", i), 8, 1), self: i, addresses: addresses}
-		nodes[i] = startNode(t, db, fmt.Sprintf("n%d", i), knows[i], func(cfg *controlplane.Config) {
+		ways[i] = &deaf{Store: db}
+		nodes[i] = startNode(t, ways[i], fmt.Sprintf("n%d", i), knows[i], func(cfg *controlplane.Config) {
 			addresses[i] = cfg.GRPC.Addr().String()
 			cfg.Dial = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 		})
 	}
-	return nodes, knows
+	return nodes, knows, ways
 }
 
 // jobAt returns a name of a job whose shard is a node's.
@@ -400,4 +410,57 @@ func TestResultsArePassedOn(t *testing.T) {
 		t.Errorf("the result was answered by %v", ack)
 	}
 	nodes[0].becomes(ns+"/jobs/"+jobAt(1, "far"), carillonv1.SlotState_SLOT_STATE_SUCCEEDED)
+}
+
+// deaf is a store that a node can't reach while away is set.
+type deaf struct {
+	store.Store
+	away atomic.Bool
+}
+
+func (d *deaf) hang(ctx context.Context) error {
+	if !d.away.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return store.ErrUnavailable
+}
+
+func (d *deaf) Now(ctx context.Context) (at jobs.Instant, err error) {
+	if err := d.hang(ctx); err != nil {
+		return 0, err
+	}
+	return d.Store.Now(ctx)
+}
+
+func (d *deaf) Job(ctx context.Context, id shard.ID, namespace, name string) (found jobs.Job, err error) {
+	if err := d.hang(ctx); err != nil {
+		return found, err
+	}
+	return d.Store.Job(ctx, id, namespace, name)
+}
+
+// A node that can't reach its database has others answer.
+func TestANodeWithoutItsDatabasePassesCallsOn(t *testing.T) {
+	nodes, _, db := inTwoOn(t)
+	j := nodes[0].create(job(jobAt(1, "far"), "h", scheduleCron("0 0 1 1 *")))
+	db[0].away.Store(true)
+	defer db[0].away.Store(false)
+	nodes[0].eventually("a call is passed on", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := nodes[0].jobs.GetJob(ctx, &carillonv1.GetJobRequest{Name: j.GetName()})
+		return err == nil
+	})
+	if _, err := nodes[0].jobs.GetJob(t.Context(), &carillonv1.GetJobRequest{Name: ns + "/jobs/none"}); status.Code(err) != codes.NotFound {
+		t.Errorf("what isn't there: %v", err)
+	}
+	if _, err := nodes[0].jobs.RunJob(t.Context(), &carillonv1.RunJobRequest{Name: j.GetName()}); err != nil {
+		t.Error(err)
+	}
+	c, err := carillonv1.NewClusterServiceClient(nodes[0].conn).GetCluster(t.Context(), &carillonv1.GetClusterRequest{})
+	must(t, err)
+	if c.GetCluster().GetNode() != "n0" {
+		t.Errorf("%s answers for itself", c.GetCluster().GetNode())
+	}
 }

@@ -41,6 +41,7 @@ const (
 	reasonSlotNotDead       = "SLOT_NOT_DEAD"
 	reasonShardUnowned      = "SHARD_UNOWNED"
 	reasonPeerUnreachable   = "PEER_UNREACHABLE"
+	reasonNoProof           = "NO_PROOF"
 	reasonNoCluster         = "NOT_A_CLUSTER"
 	reasonNoCoordination    = "COORDINATION_UNAVAILABLE"
 	reasonStoreUnavailable  = "STORE_UNAVAILABLE"

@@ -31,6 +31,10 @@ import (
 // says so has his calls forwarded no further, and that is all.
 const forwardedBy = "carillon-forwarded-by"
 
+// relayedBy is metadata that names the node that relays a call because its own database doesn't answer
+// it: it isn't relayed again, but may be forwarded.
+const relayedBy = "carillon-relayed-by"
+
 // passedOn is what a forwarded call keeps of its metadata: whom it belongs to in traces, and
 // nothing that gives rights.
 var passedOn = []string{"traceparent", "tracestate", "x-request-id"}
@@ -121,13 +125,17 @@ func isForwarded(ctx context.Context) bool {
 	return len(metadata.ValueFromIncomingContext(ctx, forwardedBy)) > 0
 }
 
-// send makes a call of another node.
+// send makes a call of another node, which goes no further.
 func (p *peers) send(ctx context.Context, to coordinator.Member, method string, req, resp proto.Message) error {
+	return p.invoke(ctx, to, method, req, resp, forwardedBy)
+}
+
+func (p *peers) invoke(ctx context.Context, to coordinator.Member, method string, req, resp proto.Message, how string) error {
 	conn, err := p.conn(to.Address)
 	if err != nil {
 		return p.unreachable(to, err)
 	}
-	md := metadata.Pairs(forwardedBy, p.self)
+	md := metadata.Pairs(how, p.self)
 	for _, key := range passedOn {
 		md.Set(key, metadata.ValueFromIncomingContext(ctx, key)...)
 	}
@@ -163,6 +171,9 @@ func (p *peers) failedLately(m coordinator.Member) bool {
 // forwardUnary forwards what this node can't do, because it doesn't own the shard. A shard that
 // moves is nobody's for a moment: that is waited for.
 func (s *Server) forwardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if resp, err, done := s.relay(ctx, req, info.FullMethod); done {
+		return resp, err
+	}
 	for patience := time.Now().Add(movePatience); ; {
 		resp, err := handler(ctx, req)
 		id, unowned := unownedShard(err)
@@ -187,6 +198,37 @@ func (s *Server) forwardUnary(ctx context.Context, req any, info *grpc.UnaryServ
 		}
 	}
 }
+
+// relay has another node answer while this node's database doesn't. What is asked of this very node
+// is answered here.
+func (s *Server) relay(ctx context.Context, req any, method string) (answer any, err error, done bool) {
+	m, isMessage := req.(proto.Message)
+	resp, made := responseOf(method)
+	if !s.node.Away() || !isMessage || !made || strings.HasPrefix(method, "/carillon.v1.ClusterService/") || strings.HasPrefix(method, "/carillon.v1.WorkerService/") ||
+		len(metadata.ValueFromIncomingContext(ctx, relayedBy)) > 0 {
+		return nil, nil, false
+	}
+	for _, to := range s.peers.others(ctx) {
+		if to.Unfit || s.peers.failedLately(to) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, relayTimeout)
+		err := s.peers.invoke(ctx, to, method, m, resp, relayedBy)
+		cancel()
+		switch status.Code(err) {
+		case codes.OK:
+			return resp, nil, true
+		case codes.Unavailable, codes.DeadlineExceeded:
+			proto.Reset(resp)
+		default:
+			return nil, err, true
+		}
+	}
+	return nil, nil, false
+}
+
+// relayTimeout is how long another node is waited for that answers in this one's place.
+const relayTimeout = 3 * time.Second
 
 // movePatience is how long a call waits for a shard that moves, and moveLook how often it is
 // looked whether it has.

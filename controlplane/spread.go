@@ -184,6 +184,9 @@ func (s workerService) passOn(ctx context.Context, results []*carillonv1.Attempt
 // other, beginning anywhere: so none of them claims what another one has given already. If
 // there is nothing, all are waited for together, and the first answer ends that.
 func (s workerService) Poll(ctx context.Context, req *carillonv1.PollRequest) (*carillonv1.PollResponse, error) {
+	if s.node.Granted() == 0 {
+		return nil, noProof()
+	}
 	h, wait, err := pollHello(req)
 	if err == nil {
 		err = mayBe(ctx, "worker_id", req.GetWorkerId())

@@ -145,6 +145,9 @@ func (s workerService) register(ctx context.Context, h *carillonv1.Hello) ([]str
 
 // join registers the worker's handlers and its stream, and welcomes it.
 func (s workerService) join(ctx context.Context, w *workerStream, first *carillonv1.ConnectRequest) error {
+	if s.node.Granted() == 0 {
+		return noProof()
+	}
 	h := first.GetHello()
 	names, err := s.register(ctx, h)
 	if err != nil {
@@ -197,6 +200,11 @@ func (s workerService) receiveSafely(ctx context.Context, stream carillonv1.Work
 	return s.receive(ctx, stream, w)
 }
 
+// noProof is the end of a stream whose leases this node can't renew.
+func noProof() error {
+	return retriable(reasonNoProof, "this node has heard of nobody for too long to know what it owns")
+}
+
 // receive reads the worker's messages until its stream ends.
 func (s workerService) receive(ctx context.Context, stream carillonv1.WorkerService_ConnectServer, w *workerStream) error {
 	for {
@@ -216,6 +224,9 @@ func (s workerService) receive(ctx context.Context, stream carillonv1.WorkerServ
 		default:
 		}
 		if hb := req.GetHeartbeat(); hb != nil {
+			if s.node.Granted() == 0 {
+				return noProof() // so that what it assigns later begins with a lease
+			}
 			w.push(delivery{heartbeat: &carillonv1.HeartbeatAck{Sequence: hb.GetSequence(), Lease: s.granted()}})
 		}
 	}

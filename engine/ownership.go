@@ -213,6 +213,12 @@ func (p *proof) health() (h coordinator.Health) {
 	return coordinator.Health{Begun: p.begun, Took: p.took, Failing: p.stuck}
 }
 
+// Away reports whether the database hasn't answered this node for a while.
+func (n *Node) Away() bool {
+	at := n.proof.health().Failing
+	return !at.IsZero() && time.Since(at) > slowCommit
+}
+
 // slowCommit is how long a commit may take before the database counts as one that doesn't
 // answer.
 const slowCommit = time.Second
