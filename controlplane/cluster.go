@@ -44,7 +44,7 @@ func (s clusterService) GetCluster(context.Context, *carillonv1.GetClusterReques
 		c.Problems = append(c.Problems, st.Problem)
 	}
 	if !st.Connected {
-		c.Problems = append(c.Problems, "frozen: no shard moves, no node joins or leaves; what each node holds goes on")
+		c.Problems = append(c.Problems, "frozen: no node joins or leaves; what each node holds goes on")
 	}
 	if s.node.Degraded() {
 		c.Problems = append(c.Problems, "this node can't reach its database: nothing is acknowledged until it can")

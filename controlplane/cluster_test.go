@@ -278,6 +278,10 @@ func TestTheClusterIsShown(t *testing.T) {
 			t.Errorf("%v", s)
 		}
 	}
+	if code, body := nodes[0].get("/metrics"); code != 200 || !strings.Contains(body, "carillon_cluster_members 2\n") || !strings.Contains(body, "carillon_cluster_shards_unheld 0\n") ||
+		!strings.Contains(body, "carillon_coordination_connected 1\n") {
+		t.Errorf("metrics: %d", code)
+	}
 	if _, err := c.TransferShard(t.Context(), &carillonv1.TransferShardRequest{Name: "shards/8", Node: "n0"}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "name") {
 		t.Errorf("a shard that isn't there: %v", err)
 	}

@@ -222,3 +222,53 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.descs[i], prometheus.GaugeValue, v)
 	}
 }
+
+// clusterCollector reads what this node knows of its cluster when the metrics are scraped.
+type clusterCollector struct {
+	cluster Cluster
+	descs   [5]*prometheus.Desc
+}
+
+func newClusterCollector(c Cluster) *clusterCollector {
+	gauge := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	return &clusterCollector{cluster: c, descs: [5]*prometheus.Desc{
+		gauge("carillon_coordination_connected", "1 while the coordination answers this node; else no shard moves."),
+		gauge("carillon_coordination_member", "1 while this node takes part."),
+		gauge("carillon_cluster_members", "Nodes that take part, as this one knows."),
+		gauge("carillon_cluster_members_unfit", "Nodes of them that can't drive shards."),
+		gauge("carillon_cluster_shards_unheld", "Shards that no node holds, as this one knows."),
+	}}
+}
+
+// Describe implements prometheus.Collector.
+func (c *clusterCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *clusterCollector) Collect(ch chan<- prometheus.Metric) {
+	st, members := c.cluster.Status(), c.cluster.Members()
+	unfit, unheld := 0, 0
+	for _, m := range members {
+		if m.Unfit {
+			unfit++
+		}
+	}
+	for _, h := range c.cluster.Holders() {
+		if h.Node == "" {
+			unheld++
+		}
+	}
+	for i, v := range []float64{oneIf(st.Connected), oneIf(st.Session), float64(len(members)), float64(unfit), float64(unheld)} {
+		ch <- prometheus.MustNewConstMetric(c.descs[i], prometheus.GaugeValue, v)
+	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

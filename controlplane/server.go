@@ -157,7 +157,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.metrics.Registry.MustRegister(newNodeCollector(s.node, s.now))
+	s.metrics.Registry.MustRegister(newNodeCollector(s.node, s.now), newClusterCollector(s.coordination))
 
 	// A listener that fails ends all; else the order of the end is stop's.
 	group, failed := errgroup.WithContext(ctx)
