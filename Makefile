@@ -30,7 +30,7 @@ test: ## Run all tests; those of concurrent packages with the race detector. Ins
 	workersdk/internal/mysqltest/install.sh
 	$(GO) build -o $(BIN)/testgate ./internal/testgate
 	$(GO) test -json -timeout 10m $$($(GO) list ./... | grep -v -F -x -f <($(GO) list $(RACE))) | $(BIN)/testgate
-	$(GO) test -json -timeout 10m -race $(RACE) | $(BIN)/testgate
+	$(GO) test -json -timeout 10m -race -parallel 8 $(RACE) | $(BIN)/testgate
 	cd loadtest/k6 && $(GO) test -json -timeout 10m -race . | ../../$(BIN)/testgate
 	cd loadtest/wheelbench && $(GO) test -json -timeout 10m . | ../../$(BIN)/testgate
 

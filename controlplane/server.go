@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -93,7 +94,8 @@ type Server struct {
 	cluster                    string
 	coordination               Cluster
 	peers                      *peers
-	handing                    sync.WaitGroup // what hands attempts back
+	handing                    sync.WaitGroup // what hands attempts back, and results on
+	stopping                   atomic.Bool    // nobody new should come
 	members                    *members
 	tls                        *certs.Source // nil: none
 	clientCerts                tls.ClientAuthType
@@ -140,8 +142,8 @@ func New(cfg Config) *Server {
 	}
 }
 
-// Run serves until ctx ends. What was opened last closes first: the REST gateway,
-// then the workers' streams with the node's drain, then gRPC.
+// Run serves until ctx ends. Then /readyz says so, the node hands its shards over and drains, which
+// ends the workers' streams, and the listeners close: the REST gateway, which calls gRPC, first.
 func (s *Server) Run(ctx context.Context) error {
 	grpcServer := s.newGRPC()
 	conn, err := grpc.NewClient("passthrough:///local",
@@ -180,7 +182,9 @@ func (s *Server) Run(ctx context.Context) error {
 	<-failed.Done()
 	s.health.Shutdown()
 	stopNode()
-	err = errors.Join(s.stopHTTP(ctx, httpServer), <-nodeEnd)
+	s.stopping.Store(true)
+	err = <-nodeEnd
+	err = errors.Join(err, s.stopHTTP(ctx, httpServer))
 	stopGRPC(grpcServer)
 	s.handing.Wait()
 	return errors.Join(err, group.Wait())
@@ -316,6 +320,8 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	st, err := s.node.Stats(ctx)
 	switch {
+	case s.stopping.Load():
+		http.Error(w, "the node is stopping", http.StatusServiceUnavailable)
 	case err != nil:
 		http.Error(w, "the node doesn't answer", http.StatusServiceUnavailable)
 	case st.Owned < s.held():
