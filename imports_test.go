@@ -101,13 +101,14 @@ var law = map[string]struct {
 
 	// Programs: only they name adapters.
 	"cmd/carillon": {
-		ours: []string{"loadtest/bench", "loadtest/capacity", "controlplane", "controlplane/calendarfile", "controlplane/chaos", "controlplane/config", "controlplane/jobfile", "controlplane/jobspec", "controlplane/jsonmap", "coordinator", "coordinator/etcd", "coordinator/etcdserver", "coordinator/solo", "engine", "engine/clock", "internal/certs", "internal/certs/authority", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite",
+		ours: []string{"loadtest/bench", "loadtest/capacity", "loadtest/workload", "internal/again", "controlplane", "controlplane/calendarfile", "controlplane/chaos", "controlplane/config", "controlplane/jobfile", "controlplane/jobspec", "controlplane/jsonmap", "coordinator", "coordinator/etcd", "coordinator/etcdserver", "coordinator/solo", "engine", "engine/clock", "internal/certs", "internal/certs/authority", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite",
 			"workersdk", "workersdk/execrun", "workersdk/httprun"},
 		others: []string{"github.com/google/uuid", "github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
 	},
 	"loadtest/capacity": {},
 	"loadtest/process":  {},
-	"loadtest/bench": {ours: []string{"loadtest/checker", "loadtest/process", "store", "store/cockroach/pgtest", "job", "shard", "proto/carillon/v1", "workersdk"},
+	"loadtest/workload": {ours: []string{"loadtest/checker", "store", "job", "workersdk"}, others: []string{"golang.org/x/sync"}},
+	"loadtest/bench": {ours: []string{"loadtest/checker", "loadtest/process", "loadtest/workload", "store", "store/cockroach/pgtest", "job", "shard", "proto/carillon/v1"},
 		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/HdrHistogram/hdrhistogram-go",
 			"github.com/jackc/pgx/v5", "golang.org/x/sync"}},
 	"loadtest/storebench": {ours: []string{"loadtest/process", "store", "store/cockroach", "store/cockroach/pgtest", "store/sqlite", "job", "shard"},
@@ -117,6 +118,8 @@ var law = map[string]struct {
 	"loadtest/demo":     {ours: []string{"loadtest/process", "proto/carillon/v1", "workersdk"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"loadtest/checker":  {ours: []string{"store", "job", "shard"}},
 	"internal/testgate": {},
+	// How callers treat a cluster in which shards move.
+	"internal/again": {ours: []string{"proto/carillon/v1"}, others: []string{"github.com/google/uuid", "google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc"}},
 }
 
 func TestImportsGoDown(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/loadtest/bench"
+	"github.com/carillon-scheduler/carillon/loadtest/workload"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/cockroach"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
@@ -160,18 +161,19 @@ func newBenchTable() *cobra.Command {
 
 // newBenchWorker is the process of the workers of a benchmark.
 func newBenchWorker() *cobra.Command {
-	var cfg bench.WorkerConfig
+	var cfg workload.Config
 	cmd := &cobra.Command{
 		Use: "bench-worker", Hidden: true, Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.Workers < 1 || cfg.Idle < 0 || cfg.Capacity < cfg.Workers {
 				return errors.New("--workers must be at least 1, --capacity as many")
 			}
-			return bench.ServeWorkers(cmd.Context(), cfg)
+			return workload.Serve(cmd.Context(), cfg)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&cfg.Address, "address", "", "gRPC address of the node")
+	flags.StringVar(&cfg.Address, "address", "", "gRPC address of the node, or of several, separated by commas")
+	flags.StringVar(&cfg.ID, "id", "bench", "what the workers' ids begin with")
 	flags.StringVar(&cfg.File, "file", "", "where the executions are written at the end")
 	flags.IntVar(&cfg.Workers, "workers", 1, "workers that have work")
 	flags.IntVar(&cfg.Idle, "idle", 0, "workers that have none")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/carillon-scheduler/carillon/controlplane/jsonmap"
+	"github.com/carillon-scheduler/carillon/internal/again"
 )
 
 // client is what the commands of the API share: where and how to call, and how to print.
@@ -44,7 +46,7 @@ func (c *client) follow(ctx context.Context, fn func(ctx context.Context, conn *
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient(c.address, grpc.WithTransportCredentials(creds), grpc.WithUnaryInterceptor(retryCalls),
+	conn, err := grpc.NewClient(c.address, grpc.WithTransportCredentials(creds), grpc.WithUnaryInterceptor(again.Calls(sayWaiting)),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)))
 	if err != nil {
 		return invalidInput("--address %q: %w", c.address, err)
@@ -52,6 +54,9 @@ func (c *client) follow(ctx context.Context, fn func(ctx context.Context, conn *
 	defer conn.Close() // nothing is written on it any more
 	return fn(ctx, conn)
 }
+
+// sayWaiting tells who typed a command why there is no answer yet.
+func sayWaiting(why string) { fmt.Fprintln(os.Stderr, "waiting:", why) }
 
 func (c *client) parent() string { return "namespaces/" + c.namespace }
 

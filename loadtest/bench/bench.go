@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/loadtest/workload"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -130,7 +131,7 @@ func Run(ctx context.Context, cfg Config) (_ Report, err error) {
 	if err := r.stopAll(); err != nil {
 		return Report{}, err
 	}
-	noted, err := readNotes(r.notesFile())
+	noted, err := workload.ReadNotes(r.notesFile())
 	if err != nil {
 		return Report{}, err
 	}

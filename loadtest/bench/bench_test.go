@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/job/schedule"
 	"github.com/carillon-scheduler/carillon/loadtest/process"
+	"github.com/carillon-scheduler/carillon/loadtest/workload"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
@@ -44,11 +45,11 @@ func TestSlowCallsDoNotSlowTheLoad(t *testing.T) {
 // tenSeconds measures everything that is due in the first ten seconds of time.
 func tenSeconds(expected int) measured {
 	m := measured{window: window{time.UnixMicro(0), time.UnixMicro(10_000_000)}, what: "starts", expected: expected}
-	m.counts = func(e execution) bool { return m.holds(e.Fire) }
+	m.counts = func(e workload.Execution) bool { return m.holds(e.Fire) }
 	return m
 }
 
-func reportOf(m measured, neverBegan int, all ...execution) (Report, error) {
+func reportOf(m measured, neverBegan int, all ...workload.Execution) (Report, error) {
 	r := &rig{cfg: Config{Scenario: "steady", Store: "sqlite", Duration: 10 * time.Second}}
 	return r.report(m, all, neverBegan)
 }
@@ -57,7 +58,7 @@ func within(got, want float64) bool { return got >= want*0.999 && got <= want*1.
 
 // thousand are executions of which most are 20 ms late, one in a hundred 900 ms, and one
 // 2.9 s, in the eighth second.
-func thousand() (all []execution) {
+func thousand() (all []workload.Execution) {
 	for i := range int64(1000) {
 		late := int64(20_000)
 		if i%100 == 0 {
@@ -66,14 +67,14 @@ func thousand() (all []execution) {
 		if i == 777 {
 			late = 2_900_000
 		}
-		all = append(all, execution{Job: i, Fire: i % 10 * 1_000_000, Attempt: 1, Began: i%10*1_000_000 + late})
+		all = append(all, workload.Execution{Job: i, Fire: i % 10 * 1_000_000, Attempt: 1, Began: i%10*1_000_000 + late})
 	}
 	return all
 }
 
 // What was late by so much is reported as late by so much.
 func TestTheLatenessIsWhatItWas(t *testing.T) {
-	all := append(thousand(), execution{Job: 5, Fire: 50_000_000, Began: 99_000_000}) // not of the window
+	all := append(thousand(), workload.Execution{Job: 5, Fire: 50_000_000, Began: 99_000_000}) // not of the window
 	rep, err := reportOf(tenSeconds(1000), 0, all...)
 	if err != nil {
 		t.Fatal(err)
@@ -96,9 +97,9 @@ func TestTheLatenessIsWhatItWas(t *testing.T) {
 // to be created, and each kind has its own.
 func TestEachKindHasItsLatency(t *testing.T) {
 	m := tenSeconds(2)
-	m.due = func(e execution) int64 { return e.Fire - 5000 }
-	m.kind = func(e execution) string { return fmt.Sprint("kind ", e.Job) }
-	rep, err := reportOf(m, 0, execution{Job: 1, Fire: 1_000_000, Began: 1_001_000}, execution{Job: 2, Fire: 1_000_000, Began: 1_100_000})
+	m.due = func(e workload.Execution) int64 { return e.Fire - 5000 }
+	m.kind = func(e workload.Execution) string { return fmt.Sprint("kind ", e.Job) }
+	rep, err := reportOf(m, 0, workload.Execution{Job: 1, Fire: 1_000_000, Began: 1_001_000}, workload.Execution{Job: 2, Fire: 1_000_000, Began: 1_100_000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,15 +109,15 @@ func TestEachKindHasItsLatency(t *testing.T) {
 }
 
 func TestALostExecutionIsNoticed(t *testing.T) {
-	if _, err := reportOf(tenSeconds(2), 0, execution{Job: 1}); err == nil || !strings.Contains(err.Error(), "1 of 2") {
+	if _, err := reportOf(tenSeconds(2), 0, workload.Execution{Job: 1}); err == nil || !strings.Contains(err.Error(), "1 of 2") {
 		t.Errorf("one of two: %v", err)
 	}
 	// A second attempt of one slot is no second start.
-	if _, err := reportOf(tenSeconds(2), 0, execution{Job: 1, Attempt: 1}, execution{Job: 1, Attempt: 2}); err == nil {
+	if _, err := reportOf(tenSeconds(2), 0, workload.Execution{Job: 1, Attempt: 1}, workload.Execution{Job: 1, Attempt: 2}); err == nil {
 		t.Error("two attempts of one slot count as two starts")
 	}
 	// What was ended before it could begin is not lost, but the result says so.
-	rep, err := reportOf(tenSeconds(2), 1, execution{Job: 1})
+	rep, err := reportOf(tenSeconds(2), 1, workload.Execution{Job: 1})
 	var out strings.Builder
 	rep.Print(&out)
 	if err != nil || !strings.Contains(out.String(), "DID NOT KEEP UP") {
@@ -129,11 +130,11 @@ func TestALostExecutionIsNoticed(t *testing.T) {
 func TestWhatWasUsedIsSharedByAllThatBegan(t *testing.T) {
 	m := tenSeconds(2)
 	m.atOnce = true
-	m.counts = func(e execution) bool { return e.Job >= 100 }
+	m.counts = func(e workload.Execution) bool { return e.Job >= 100 }
 	m.before = snapshot{programs: map[string]process.Usage{"node": {}}}
 	m.after = snapshot{programs: map[string]process.Usage{"node": {CPU: time.Second}}, metrics: map[string]float64{"carillon_commit_rows_sum": 8}}
-	rep, err := reportOf(m, 0, execution{Job: 1, Fire: 1, Began: 3, Attempt: 1}, execution{Job: 1, Fire: 1, Began: 9, Attempt: 2}, execution{Job: 2, Fire: 1, Began: 4},
-		execution{Job: 3, Fire: 1, Began: 20_000_000}, execution{Job: 100, Began: 1_000_000}, execution{Job: 101, Began: 2_000_000})
+	rep, err := reportOf(m, 0, workload.Execution{Job: 1, Fire: 1, Began: 3, Attempt: 1}, workload.Execution{Job: 1, Fire: 1, Began: 9, Attempt: 2}, workload.Execution{Job: 2, Fire: 1, Began: 4},
+		workload.Execution{Job: 3, Fire: 1, Began: 20_000_000}, workload.Execution{Job: 100, Began: 1_000_000}, workload.Execution{Job: 101, Began: 2_000_000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,23 +147,23 @@ func TestWhatWasUsedIsSharedByAllThatBegan(t *testing.T) {
 // doubled, or recorded and never made, has no result.
 func TestADoubledExecutionIsNoticed(t *testing.T) {
 	at := job.AtSecond(1_800_000_000)
-	good := execution{Job: 1, Fire: int64(at), Attempt: 1, Began: int64(at) + 20, Done: int64(at) + 30}
+	good := workload.Execution{Job: 1, Fire: int64(at), Attempt: 1, Began: int64(at) + 20, Done: int64(at) + 30}
 	failed := good
 	failed.Done = 0
 	for name, c := range map[string]struct {
-		noted []execution
+		noted []workload.Execution
 		says  string
 	}{
-		"good":      {[]execution{good}, ""},
-		"doubled":   {[]execution{good, good}, "violations"},
-		"never run": {[]execution{}, "violations"},
-		"failed":    {[]execution{failed}, "violations"},
-		"unknown":   {[]execution{good, {Job: 7, Fire: int64(at), Attempt: 1, Began: int64(at), Done: int64(at)}}, "violations"},
+		"good":      {[]workload.Execution{good}, ""},
+		"doubled":   {[]workload.Execution{good, good}, "violations"},
+		"never run": {[]workload.Execution{}, "violations"},
+		"failed":    {[]workload.Execution{failed}, "violations"},
+		"unknown":   {[]workload.Execution{good, {Job: 7, Fire: int64(at), Attempt: 1, Began: int64(at), Done: int64(at)}}, "violations"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &rig{cfg: Config{Log: t.Output()}}
 			r.cfg.Open = func(ctx context.Context, _ string) (store.Store, error) { return stored(ctx, t.TempDir(), at) }
-			m := measured{counts: func(execution) bool { return true }}
+			m := measured{counts: func(workload.Execution) bool { return true }}
 			cancelled, err := r.judge(t.Context(), m, c.noted, at+60*job.Second)
 			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("judged: %v", err)
@@ -187,14 +188,14 @@ func stored(ctx context.Context, dir string, at job.Instant) (store.Store, error
 	rev := int64(0)
 	for i, s := range []job.Slot{{State: job.Succeeded, Attempt: 1, Worker: "w", Incarnation: "i", ClaimedAt: at + 1, StartedAt: at + 20, FinishedAt: at + 40, Outcome: job.OutcomeSucceeded},
 		{State: job.Cancelled, FinishedAt: at + 40}} {
-		name := jobName(i + 1)
+		name := workload.JobName(i + 1)
 		id := shard.Of("default", name, shard.DefaultCount)
 		rev++
 		owned, err := db.TakeOver(ctx, store.Claim{Shard: id, Node: "n", Rev: rev})
 		if err != nil {
 			return nil, err
 		}
-		j := job.Job{UID: job.UID{byte(i + 1)}, Shard: id, Namespace: "default", Name: name, Handler: handlerName, CreatedAt: at - job.Second, EffectiveFrom: at - job.Second,
+		j := job.Job{UID: job.UID{byte(i + 1)}, Shard: id, Namespace: "default", Name: name, Handler: workload.Handler, CreatedAt: at - job.Second, EffectiveFrom: at - job.Second,
 			Schedule: job.Schedule{Kind: job.KindOnce, At: at, Dialect: schedule.DialectVersion}, Retry: job.DefaultRetryPolicy, Timeout: time.Minute}
 		s.Key, s.Trigger, s.CreatedAt, s.Epoch = job.SlotKey{FireTime: at, UID: j.UID}, job.TriggerSchedule, at+1, owned.Proof.Epoch
 		if _, err := db.Commit(ctx, store.Batch{Shards: []store.ShardBatch{{Proof: owned.Proof, Creates: []store.Create{{Job: j}}, Slots: []job.Slot{s}, Watermark: at + 50*job.Second}}}); err != nil {
@@ -202,34 +203,6 @@ func stored(ctx context.Context, dir string, at job.Instant) (store.Store, error
 		}
 	}
 	return db, nil
-}
-
-// What the worker notes is read back as it was, also of attempts that failed.
-func TestNotesAreReadBack(t *testing.T) {
-	want := []execution{{1, 2, 3, 4, 5}, {6, 7, 8, 9, 0}}
-	file := filepath.Join(t.TempDir(), "notes")
-	n := &notes{}
-	for _, e := range want {
-		n.add(e)
-	}
-	if err := n.write(file); err != nil {
-		t.Fatal(err)
-	}
-	got, err := readNotes(file)
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v", got, err)
-	}
-}
-
-func TestParametersHaveTheSizeThatWasAskedFor(t *testing.T) {
-	for _, size := range []int{0, 40, 1000} {
-		for _, fails := range []bool{false, true} {
-			p := params(size, fails)
-			if !json.Valid([]byte(p)) || size > 0 && len(p) != size || strings.HasPrefix(p, failing) != fails {
-				t.Errorf("%d bytes, fails %v: %s", size, fails, p)
-			}
-		}
-	}
 }
 
 func TestMetricsAreSummedOverTheirLabels(t *testing.T) {
@@ -245,7 +218,7 @@ func TestMetricsAreSummedOverTheirLabels(t *testing.T) {
 // The JSON of a result is read by others: its keys stay.
 func TestTheKeysOfAResult(t *testing.T) {
 	m := tenSeconds(1000)
-	m.kind, m.facts = func(execution) string { return "k" }, map[string]float64{"f": 1}
+	m.kind, m.facts = func(workload.Execution) string { return "k" }, map[string]float64{"f": 1}
 	m.before = snapshot{programs: map[string]process.Usage{"node": {}}, wal: &wal{}}
 	m.after = snapshot{programs: map[string]process.Usage{"node": {CPU: time.Second, Memory: 1 << 20, Written: 5000}}, wal: &wal{bytes: 7000, updates: 4, hot: 1},
 		metrics: map[string]float64{"carillon_commit_rows_sum": 2000, "carillon_commit_statements_total": 50, "carillon_commits_total": 10}}
@@ -338,13 +311,13 @@ func TestMedians(t *testing.T) {
 // it has fired all that was due.
 func TestTimesAfterTheEndOfAJobNeverBegin(t *testing.T) {
 	m := tenSeconds(10)
-	ended := job.Job{UID: job.UID{1}, Namespace: "default", Name: jobName(3), EndedAt: 6_500_000, Schedule: job.Schedule{Kind: job.KindCron}}
+	ended := job.Job{UID: job.UID{1}, Namespace: "default", Name: workload.JobName(3), EndedAt: 6_500_000, Schedule: job.Schedule{Kind: job.KindCron}}
 	once := ended
-	once.UID, once.Name, once.Schedule.Kind = job.UID{2}, jobName(4), job.KindOnce
+	once.UID, once.Name, once.Schedule.Kind = job.UID{2}, workload.JobName(4), job.KindOnce
 	shards := []store.Audit{{Jobs: []job.Job{ended, once}, Slots: []job.Slot{{Key: job.SlotKey{FireTime: 6_000_000, UID: ended.UID}, State: job.Cancelled, Attempt: 1},
 		{Key: job.SlotKey{FireTime: 5_000_000, UID: ended.UID}, State: job.Cancelled, Attempt: 1}}}}
 	// 7, 8 and 9 s lie after the end; 6 s was cancelled after an attempt that nobody saw.
-	if n := m.neverBegan(shards, jobsOf(shards), []execution{{Job: 3, Fire: 5_000_000}}); n != 4 {
+	if n := m.neverBegan(shards, workload.JobsOf(shards), []workload.Execution{{Job: 3, Fire: 5_000_000}}); n != 4 {
 		t.Errorf("%d never began, want 4", n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/carillon-scheduler/carillon/loadtest/workload"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
@@ -46,7 +47,7 @@ func (r *rig) createScenario(ctx context.Context) (m measured, err error) {
 		return m, err
 	}
 	m.what, m.expected, m.calls = "creates", c.jobs, c.latencies
-	m.counts = func(execution) bool { return false }
+	m.counts = func(workload.Execution) bool { return false }
 	return m, r.finish(ctx, 0)
 }
 

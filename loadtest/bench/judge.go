@@ -7,6 +7,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/loadtest/checker"
+	"github.com/carillon-scheduler/carillon/loadtest/workload"
 	"github.com/carillon-scheduler/carillon/shard"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -14,7 +15,7 @@ import (
 // judge lets the checker hold what is stored against what the worker did. It returns how
 // many slots of what was measured never began, because their jobs were ended first: a
 // system that can't keep up has some.
-func (r *rig) judge(ctx context.Context, m measured, noted []execution, stopped job.Instant) (cancelled int, err error) {
+func (r *rig) judge(ctx context.Context, m measured, noted []workload.Execution, stopped job.Instant) (cancelled int, err error) {
 	db, err := r.cfg.Open(ctx, r.address)
 	if err != nil {
 		return 0, err
@@ -26,8 +27,8 @@ func (r *rig) judge(ctx context.Context, m measured, noted []execution, stopped 
 	if h.Shards, err = checker.Read(ctx, db, shard.DefaultCount); err != nil {
 		return 0, err
 	}
-	jobs := jobsOf(h.Shards)
-	h.Effects = effects(jobs, noted)
+	jobs := workload.JobsOf(h.Shards)
+	h.Effects = workload.Effects(jobs, noted)
 	for _, uid := range r.acked {
 		h.Ledger.Acked = append(h.Ledger.Acked, uid)
 	}
@@ -44,54 +45,23 @@ func (r *rig) judge(ctx context.Context, m measured, noted []execution, stopped 
 	return m.neverBegan(h.Shards, jobs, noted), nil
 }
 
-// names knows the jobs of a run by their numbers, and the other way round.
-type names struct {
-	uids    map[int64]job.UID
-	numbers map[job.UID]int64
-}
-
-func jobsOf(shards []store.Audit) names {
-	n := names{map[int64]job.UID{}, map[job.UID]int64{}}
-	for i := range shards {
-		for _, j := range shards[i].Jobs {
-			number := numberOf(j.ResourceName())
-			n.uids[number], n.numbers[j.UID] = j.UID, number
-		}
-	}
-	return n
-}
-
-// effects turns what the worker noted into the checker's words.
-func effects(jobs names, all []execution) []checker.Effect {
-	effects := make([]checker.Effect, 0, 2*len(all))
-	for _, e := range all {
-		one := checker.Effect{Job: jobs.uids[e.Job], Fire: e.fireTime(), Attempt: int32(e.Attempt), Kind: checker.Began, At: job.Instant(e.Began)}
-		effects = append(effects, one)
-		if e.Done != 0 {
-			one.Kind, one.At = checker.Done, job.Instant(e.Done)
-			effects = append(effects, one)
-		}
-	}
-	return effects
-}
-
 // neverBegan counts what was to be measured and never began: slots that were cancelled
 // first, and times that a job was ended before.
-func (m *measured) neverBegan(shards []store.Audit, jobs names, noted []execution) (n int) {
+func (m *measured) neverBegan(shards []store.Audit, jobs workload.Names, noted []workload.Execution) (n int) {
 	began := make(map[[2]int64]bool, len(noted))
 	for _, e := range noted {
 		began[[2]int64{e.Job, e.Fire}] = true
 	}
 	for i := range shards {
 		for _, s := range shards[i].Slots {
-			e := execution{Job: jobs.numbers[s.Key.UID], Fire: int64(s.Key.FireTime)}
+			e := workload.Execution{Job: jobs.Numbers[s.Key.UID], Fire: int64(s.Key.FireTime)}
 			if s.State == job.Cancelled && m.counts(e) && !began[[2]int64{e.Job, e.Fire}] {
 				n++
 			}
 		}
 		for _, j := range shards[i].Jobs {
 			if j.Schedule.Kind == job.KindCron && j.EndedAt != 0 {
-				n += m.missed(jobs.numbers[j.UID], int64(j.EndedAt))
+				n += m.missed(jobs.Numbers[j.UID], int64(j.EndedAt))
 			}
 		}
 	}
@@ -102,7 +72,7 @@ func (m *measured) neverBegan(shards []store.Audit, jobs names, noted []executio
 // fired.
 func (m *measured) missed(number, end int64) (n int) {
 	for at := m.from; at.Before(m.until); at = at.Add(time.Second) {
-		if at.UnixMicro() > end && m.counts(execution{Job: number, Fire: at.UnixMicro()}) {
+		if at.UnixMicro() > end && m.counts(workload.Execution{Job: number, Fire: at.UnixMicro()}) {
 			n++
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/loadtest/workload"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
@@ -44,8 +45,8 @@ func onceAt(t time.Time) *carillonv1.Schedule {
 
 // request asks for job number n.
 func (r *rig) request(n int, schedule *carillonv1.Schedule) *carillonv1.CreateJobRequest {
-	return &carillonv1.CreateJobRequest{Parent: parent, JobId: jobName(n), Job: &carillonv1.Job{
-		Handler: handlerName, Params: &carillonv1.Json{Text: params(r.cfg.Payload, r.fails(n))}, Schedule: schedule}}
+	return &carillonv1.CreateJobRequest{Parent: parent, JobId: workload.JobName(n), Job: &carillonv1.Job{
+		Handler: workload.Handler, Params: &carillonv1.Json{Text: workload.Params(r.cfg.Payload, r.fails(n))}, Schedule: schedule}}
 }
 
 // createAll creates jobs numbered from first on, a thousand at a time.
@@ -96,11 +97,11 @@ func (r *rig) post(ctx context.Context, n int, schedule *carillonv1.Schedule) er
 	case *carillonv1.Schedule_Cron:
 		when = map[string]any{"cron": kind.Cron}
 	}
-	body, err := json.Marshal(map[string]any{"handler": handlerName, "params": json.RawMessage(params(r.cfg.Payload, r.fails(n))), "schedule": when})
+	body, err := json.Marshal(map[string]any{"handler": workload.Handler, "params": json.RawMessage(workload.Params(r.cfg.Payload, r.fails(n))), "schedule": when})
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.http+"/v1/"+parent+"/jobs?job_id="+jobName(n), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.http+"/v1/"+parent+"/jobs?job_id="+workload.JobName(n), bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -199,7 +200,7 @@ func (r *rig) deleteAll(ctx context.Context, n int) error {
 	for range 64 {
 		callers.Go(func() {
 			for i := range numbers {
-				_, err := r.jobs.DeleteJob(ctx, &carillonv1.DeleteJobRequest{Name: parent + "/jobs/" + jobName(i)})
+				_, err := r.jobs.DeleteJob(ctx, &carillonv1.DeleteJobRequest{Name: parent + "/jobs/" + workload.JobName(i)})
 				if status.Code(err) != codes.NotFound {
 					failed.add(err)
 				}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/carillon-scheduler/carillon/loadtest/workload"
 )
 
 // Report is the result of a run, or the medians of several. Its JSON keys stay as they
@@ -95,7 +97,7 @@ func quantiles(h *hdrhistogram.Histogram) Quantiles {
 }
 
 // report says what came of a run: of what the workers noted, and of what was used.
-func (r *rig) report(m measured, noted []execution, neverBegan int) (Report, error) {
+func (r *rig) report(m measured, noted []workload.Execution, neverBegan int) (Report, error) {
 	rep := Report{Scenario: r.cfg.Scenario, Store: r.cfg.publicStore(), Machine: thisMachine(), Settings: r.cfg.settings(),
 		What: m.what, Expected: m.expected, NeverBegan: neverBegan, Facts: m.facts}
 	starts := m.expected // in the window, of whatever job: they used what was used in it
@@ -130,8 +132,8 @@ func (rep *Report) kinds() map[string]Quantiles {
 }
 
 // firstStarts returns the first attempt of each slot, in the order in which they began.
-func firstStarts(noted []execution) (first []execution) {
-	noted = slices.SortedFunc(slices.Values(noted), func(a, b execution) int { return cmp.Compare(a.Began, b.Began) })
+func firstStarts(noted []workload.Execution) (first []workload.Execution) {
+	noted = slices.SortedFunc(slices.Values(noted), func(a, b workload.Execution) int { return cmp.Compare(a.Began, b.Began) })
 	seen := make(map[[2]int64]bool, len(noted))
 	for _, e := range noted {
 		key := [2]int64{e.Job, e.Fire}
@@ -144,7 +146,7 @@ func firstStarts(noted []execution) (first []execution) {
 }
 
 // startsIn counts what began in the window.
-func (m *measured) startsIn(first []execution) (n int) {
+func (m *measured) startsIn(first []workload.Execution) (n int) {
 	for _, e := range first {
 		if m.holds(e.Began) {
 			n++
@@ -154,7 +156,7 @@ func (m *measured) startsIn(first []execution) (n int) {
 }
 
 // count takes what was measured of the first attempts.
-func (rep *Report) count(m measured, first []execution) error {
+func (rep *Report) count(m measured, first []workload.Execution) error {
 	total, byKind := newHistogram(), map[string]*hdrhistogram.Histogram{}
 	seconds := make([]*hdrhistogram.Histogram, int(m.until.Sub(m.from)/time.Second)+1)
 	last := m.from

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/carillon-scheduler/carillon/loadtest/process"
+	"github.com/carillon-scheduler/carillon/loadtest/workload"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
@@ -30,10 +31,10 @@ type measured struct {
 	window
 	what          string // that is counted
 	expected      int
-	counts        func(execution) bool
-	due           func(execution) int64  // microseconds; nil: the fire time
-	kind          func(execution) string // nil: all are of one kind
-	atOnce        bool                   // all of it is due at the beginning of the window
+	counts        func(workload.Execution) bool
+	due           func(workload.Execution) int64  // microseconds; nil: the fire time
+	kind          func(workload.Execution) string // nil: all are of one kind
+	atOnce        bool                            // all of it is due at the beginning of the window
 	before, after snapshot
 	calls         *hdrhistogram.Histogram // what is measured are calls, not executions
 	reads         *hdrhistogram.Histogram // calls of people beside them
@@ -151,7 +152,7 @@ func (r *rig) steady(ctx context.Context) (measured, error) {
 func (r *rig) measureRate(ctx context.Context) (m measured, err error) {
 	m.window, m.what = r.nextWindow(), "starts"
 	m.expected = r.cfg.Rate * int(r.cfg.Duration/time.Second)
-	m.counts = func(e execution) bool { return e.Job < int64(r.cfg.Rate) && m.holds(e.Fire) }
+	m.counts = func(e workload.Execution) bool { return e.Job < int64(r.cfg.Rate) && m.holds(e.Fire) }
 	if m.before, m.after, err = r.observe(ctx, m.window); err != nil {
 		return m, err
 	}
@@ -165,7 +166,7 @@ func (r *rig) steadyOnce(ctx context.Context) (m measured, err error) {
 	m.window = r.nextWindow()
 	m.from, m.until = m.from.Add(lead+r.cfg.Warmup), m.until.Add(lead+r.cfg.Warmup)
 	m.expected = r.cfg.Rate * int(r.cfg.Duration/time.Second)
-	m.counts = func(e execution) bool { return m.holds(e.Fire) }
+	m.counts = func(e workload.Execution) bool { return m.holds(e.Fire) }
 	r.say("%d new jobs fire in each second, once; warm-up %s", r.cfg.Rate, r.cfg.Warmup)
 	group, groupCtx := errgroup.WithContext(ctx) // who fails first ends the other one
 	group.Go(func() error { return r.createEachSecond(groupCtx, m.from.Add(-r.cfg.Warmup), m.until) })
@@ -211,7 +212,7 @@ func (r *rig) burst(ctx context.Context) (m measured, err error) {
 		return m, fmt.Errorf("%d jobs could not be created well before they are due: raise --warmup", r.cfg.Burst)
 	}
 	m.what, m.window, m.expected, m.atOnce = "starts", window{at, at.Add(r.cfg.Duration)}, r.cfg.Burst, true
-	m.counts = func(e execution) bool { return e.Job >= int64(r.cfg.Rate) }
+	m.counts = func(e workload.Execution) bool { return e.Job >= int64(r.cfg.Rate) }
 	if m.before, m.after, err = r.observe(ctx, m.window); err != nil {
 		return m, err
 	}
@@ -268,7 +269,7 @@ func (r *rig) fleet(ctx context.Context) (m measured, err error) {
 		"node_bytes_per_worker": float64(after.programs["node"].Memory-r.bare) / all,
 	}
 	m.what, m.window, m.expected = "starts", window{time.Now(), time.Now().Add(time.Hour)}, r.cfg.Workers
-	m.counts = func(execution) bool { return true }
+	m.counts = func(workload.Execution) bool { return true }
 	if err := r.createAll(ctx, 0, r.cfg.Workers, immediately()); err != nil {
 		return m, err
 	}
@@ -335,8 +336,8 @@ func (r *rig) immediate(ctx context.Context) (m measured, err error) {
 	}
 	from := time.Now().Add(r.cfg.Warmup)
 	m.what, m.window, m.expected = "starts", window{from, from.Add(r.cfg.Duration)}, len(called)-warm
-	m.counts = func(e execution) bool { return e.Job >= int64(warm) }
-	m.due = func(e execution) int64 { return called[e.Job] }
+	m.counts = func(e workload.Execution) bool { return e.Job >= int64(warm) }
+	m.due = func(e workload.Execution) int64 { return called[e.Job] }
 	var load sync.WaitGroup
 	load.Go(func() { open(ctx, r.cfg.Rate, r.cfg.Warmup+r.cfg.Duration, create) })
 	m.before, m.after, err = r.observe(ctx, m.window)
@@ -382,7 +383,7 @@ func (r *rig) mixed(ctx context.Context) (m measured, err error) {
 		return m, err
 	}
 	m.due, m.kind, m.reads = l.due, kindOf, l.reads
-	m.counts = func(e execution) bool { return m.holds(l.due(e)) }
+	m.counts = func(e workload.Execution) bool { return m.holds(l.due(e)) }
 	m.expected = recurring * int(r.cfg.Duration/time.Second)
 	for _, times := range [][]int64{l.called, l.fires} {
 		for _, t := range times {
@@ -411,7 +412,7 @@ func (l *mixedLoad) measure(w window) {
 	l.window = w
 }
 
-func kindOf(e execution) string {
+func kindOf(e workload.Execution) string {
 	switch {
 	case e.Job >= firstImmediate:
 		return "immediate"
@@ -421,7 +422,7 @@ func kindOf(e execution) string {
 	return "recurring"
 }
 
-func (l *mixedLoad) due(e execution) int64 {
+func (l *mixedLoad) due(e workload.Execution) int64 {
 	if e.Job >= firstImmediate {
 		return l.called[e.Job-firstImmediate]
 	}
@@ -456,7 +457,7 @@ func (l *mixedLoad) start(ctx context.Context, load *sync.WaitGroup, rate int) {
 
 // read is what a person does: looking at a job, or at its slots.
 func (l *mixedLoad) read(ctx context.Context, n int, due time.Time) (err error) {
-	name := parent + "/jobs/" + jobName(n%max(1, l.cfg.Rate/2))
+	name := parent + "/jobs/" + workload.JobName(n%max(1, l.cfg.Rate/2))
 	if n%2 == 0 {
 		_, err = l.jobs.GetJob(ctx, &carillonv1.GetJobRequest{Name: name})
 	} else {

@@ -68,21 +68,37 @@ func (p *Process) Kill() error {
 	return nil
 }
 
+// Pause stops the process where it is, with SIGSTOP; Resume lets it go on.
+func (p *Process) Pause() error { return p.signal("pause", syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (p *Process) Resume() error { return p.signal("resume", syscall.SIGCONT) }
+
+func (p *Process) signal(verb string, sig syscall.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("%s the %s: %w", verb, p.what, err)
+	}
+	return nil
+}
+
 // Stop asks the process to end and says what was wrong with how it did: it must
 // exit 0 in time. A process that doesn't is killed.
-func (p *Process) Stop() error {
+func (p *Process) Stop() error { return p.StopWithin(stopTimeout) }
+
+// StopWithin is Stop for a process that may take another time to its end.
+func (p *Process) StopWithin(timeout time.Duration) error {
 	if p.Gone() {
 		return fmt.Errorf("the %s had ended before it was told to: %v", p.what, p.Ending())
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return errors.Join(fmt.Errorf("stop the %s: %w", p.what, err), p.Kill())
 	}
-	late := time.NewTimer(stopTimeout)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case <-p.done:
 	case <-late.C:
-		return errors.Join(fmt.Errorf("the %s did not exit within %s of SIGTERM", p.what, stopTimeout), p.Kill())
+		return errors.Join(fmt.Errorf("the %s did not exit within %s of SIGTERM", p.what, timeout), p.Kill())
 	}
 	if p.err != nil {
 		return fmt.Errorf("the %s did not exit cleanly after SIGTERM: %w", p.what, p.err)

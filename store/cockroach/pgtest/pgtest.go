@@ -28,9 +28,11 @@ type Server struct {
 	dir  string
 	bin  string
 	args []string // beside those of every server
-	cmd  *exec.Cmd
-	user string
-	last int
+	// address is where it listens beside its socket; empty: nowhere.
+	address string
+	cmd     *exec.Cmd
+	user    string
+	last    int
 }
 
 const startTimeout = 20 * time.Second
@@ -54,7 +56,39 @@ func StartReal(ctx context.Context, settings ...string) (*Server, error) {
 	return start(ctx, args...)
 }
 
+// StartServing starts a server like StartDurable that others reach by TCP, too, at an IP address
+// that may be one of a network namespace, see [Server.AddressURL]. It trusts whoever reaches it.
+func StartServing(ctx context.Context, address string) (*Server, error) {
+	s, err := prepare(ctx, "-F", "-c", "listen_addresses="+address)
+	if err != nil {
+		return nil, err
+	}
+	s.address = address
+	hba := filepath.Join(s.dir, "data", "pg_hba.conf")
+	if err := os.WriteFile(hba, []byte("local all all trust\nhost all all samenet trust\n"), 0o600); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s.begin(ctx)
+}
+
 func start(ctx context.Context, args ...string) (*Server, error) {
+	s, err := prepare(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	return s.begin(ctx)
+}
+
+// begin runs a new server, or else takes it away.
+func (s *Server) begin(ctx context.Context) (*Server, error) {
+	if err := s.run(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// prepare makes the files of a server.
+func prepare(ctx context.Context, args ...string) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
@@ -73,9 +107,6 @@ func start(ctx context.Context, args ...string) (*Server, error) {
 	initdb.SysProcAttr, initdb.Dir = cred, dir
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("initdb: %w\n%s", err, out), s.Stop())
-	}
-	if err := s.run(ctx); err != nil {
-		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
 }
@@ -186,6 +217,11 @@ func (s *Server) await(ctx context.Context) error {
 // URL is the address of a database of the server.
 func (s *Server) URL(database string) string {
 	return fmt.Sprintf("postgres:///%s?host=%s&user=%s", database, s.dir, s.user)
+}
+
+// AddressURL is the address of a database of a server that was started by StartServing, by TCP.
+func (s *Server) AddressURL(database string) string {
+	return fmt.Sprintf("postgres://%s@%s:5432/%s", s.user, s.address, database)
 }
 
 // NewDatabase makes a database, as a copy of template if it is not empty, and

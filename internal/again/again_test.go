@@ -1,4 +1,4 @@
-package main
+package again
 
 import (
 	"context"
@@ -36,9 +36,9 @@ func TestCallsAreMadeAgainWhileTheServerSaysSo(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 				defer cancel()
-				began, calls, ids := time.Now(), 0, map[string]bool{}
+				began, calls, waits, ids := time.Now(), 0, 0, map[string]bool{}
 				req := &carillonv1.CreateJobRequest{}
-				err := retryCalls(ctx, "m", req, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+				err := Calls(func(string) { waits++ })(ctx, "m", req, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 					calls++
 					ids[req.GetRequestId()] = true
 					return c.errs[min(calls, len(c.errs))-1]
@@ -48,6 +48,9 @@ func TestCallsAreMadeAgainWhileTheServerSaysSo(t *testing.T) {
 				}
 				if calls != c.calls || time.Since(began).Truncate(time.Second) != c.took {
 					t.Errorf("%d calls in %s, want %d in %s", calls, time.Since(began), c.calls, c.took)
+				}
+				if once := c.took > 0; waits != map[bool]int{true: 1}[once] {
+					t.Errorf("it was told %d times that it waits", waits)
 				}
 				if len(ids) != 1 || ids[""] {
 					t.Errorf("the calls had the request ids %v, want one", ids)
