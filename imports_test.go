@@ -103,7 +103,7 @@ var law = map[string]struct {
 	"cmd/carillon": {
 		ours: []string{"loadtest/bench", "loadtest/capacity", "loadtest/workload", "internal/again", "controlplane", "controlplane/calendarfile", "controlplane/chaos", "controlplane/config", "controlplane/jobfile", "controlplane/jobspec", "controlplane/jsonmap", "coordinator", "coordinator/etcd", "coordinator/etcdserver", "coordinator/solo", "engine", "engine/clock", "internal/certs", "internal/certs/authority", "job", "job/schedule", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/sqlite",
 			"workersdk", "workersdk/execrun", "workersdk/httprun"},
-		others: []string{"github.com/google/uuid", "github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
+		others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"},
 	},
 	"loadtest/capacity": {},
 	"loadtest/process":  {},
@@ -111,6 +111,11 @@ var law = map[string]struct {
 	"loadtest/bench": {ours: []string{"loadtest/checker", "loadtest/process", "loadtest/workload", "store", "store/cockroach/pgtest", "job", "shard", "proto/carillon/v1"},
 		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/HdrHistogram/hdrhistogram-go",
 			"github.com/jackc/pgx/v5", "golang.org/x/sync"}},
+	// A whole cluster as processes, what breaks it, and what shows it.
+	"loadtest/site": {ours: []string{"internal/again", "loadtest/process", "proto/carillon/v1", "store/cockroach/pgtest"},
+		others: []string{"golang.org/x/sync", "golang.org/x/sys/unix", "google.golang.org/grpc"}},
+	"loadtest/failover": {ours: []string{"job", "loadtest/checker", "loadtest/process", "loadtest/site", "loadtest/workload", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/cockroach/pgtest"},
+		others: []string{"github.com/HdrHistogram/hdrhistogram-go", "github.com/jackc/pgx/v5", "golang.org/x/sync", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"loadtest/storebench": {ours: []string{"loadtest/process", "store", "store/cockroach", "store/cockroach/pgtest", "store/sqlite", "job", "shard"},
 		others: []string{"github.com/jackc/pgx/v5", "golang.org/x/sync"}},
 	"loadtest/sandbox":  {ours: []string{"loadtest/process", "proto/carillon/v1"}, others: []string{"google.golang.org/grpc"}},
