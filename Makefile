@@ -19,10 +19,17 @@ help: ## Show this list.
 build: ## Build the binaries into bin/.
 	$(GO) build -trimpath -o $(BIN)/carillon ./cmd/carillon
 	$(GO) build -trimpath -o $(BIN)/demo ./loadtest/demo
+	$(GO) build -trimpath -o $(BIN)/cluster ./loadtest/cluster
+	$(GO) build -trimpath -o $(BIN)/failover ./loadtest/failover
 
 .PHONY: demo
 demo: build ## Run jobs, kill the server, watch it make up for what was missed (DEMO_SECONDS=20).
 	$(BIN)/demo --carillon $(BIN)/carillon
+
+.PHONY: cluster
+cluster: build ## Run three nodes, etcd, PostgreSQL and workers, to be played with, until Ctrl-C (CLUSTER_SECONDS=).
+	store/cockroach/pgtest/install.sh
+	CLUSTER_SECONDS=$(CLUSTER_SECONDS) $(BIN)/cluster --carillon $(BIN)/carillon
 
 .PHONY: test
 test: ## Run all tests; those of concurrent packages with the race detector. Installs PostgreSQL and MariaDB if they are missing.
@@ -111,6 +118,12 @@ SEEDS ?= 10000
 faults: ## Treat a server's database badly, for longer than make test does (FAULT_SECONDS=60).
 	CARILLON_FAULT_SECONDS=$(FAULT_SECONDS) $(GO) test -count 1 -timeout 20m -run 'TestADatabaseThatIsTreatedBadly|TestAFullDisk' -v ./cmd/carillon
 FAULT_SECONDS ?= 60
+
+.PHONY: failover
+failover: build ## Break clusters under load, for about an hour; goes on where it ended (FAILOVER_FLAGS="--rounds kill").
+	store/cockroach/pgtest/install.sh
+	$(BIN)/failover --carillon $(BIN)/carillon --results $(BIN)/failover.jsonl $(FAILOVER_FLAGS)
+	$(BIN)/failover --results $(BIN)/failover.jsonl table
 
 .PHONY: clean
 clean: ## Remove what was built.

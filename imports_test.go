@@ -114,6 +114,7 @@ var law = map[string]struct {
 	// A whole cluster as processes, what breaks it, and what shows it.
 	"loadtest/site": {ours: []string{"internal/again", "loadtest/process", "proto/carillon/v1", "store/cockroach/pgtest"},
 		others: []string{"golang.org/x/sync", "golang.org/x/sys/unix", "google.golang.org/grpc"}},
+	"loadtest/cluster": {ours: []string{"loadtest/site", "workersdk"}},
 	"loadtest/failover": {ours: []string{"job", "loadtest/checker", "loadtest/process", "loadtest/site", "loadtest/workload", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/cockroach/pgtest"},
 		others: []string{"github.com/HdrHistogram/hdrhistogram-go", "github.com/jackc/pgx/v5", "golang.org/x/sync", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"loadtest/storebench": {ours: []string{"loadtest/process", "store", "store/cockroach", "store/cockroach/pgtest", "store/sqlite", "job", "shard"},

@@ -17,7 +17,7 @@ import (
 var allowedSkips = []string{
 	"CARILLON_TEST_COCKROACH_URL is not set", // no CockroachDB is at hand; a proxy plays it
 	"only root may mount a small disk",       // the store's own test fills a file
-	"only root may make network namespaces",  // partitions are also played in virtual time
+	"only root may make network namespaces",  // all that cuts no link runs without
 }
 
 // event is a line of `go test -json`.

@@ -103,7 +103,7 @@ func (s *stage) config(dir string) site.Config {
 	return site.Config{Carillon: s.carillon, Dir: dir, Members: 3, Nodes: 3, Workers: 2, TTL: s.ttl, Shards: shardCount,
 		NodeFlags: []string{"--log-level", "info"},
 		Worker: func(number int, nodes string) []string {
-			return []string{"bench-worker", "--address", nodes, "--id", "worker-" + strconv.Itoa(number+1),
+			return []string{s.carillon, "bench-worker", "--address", nodes, "--id", "worker-" + strconv.Itoa(number+1),
 				"--capacity", strconv.Itoa(workerCapacity), "--file", notesFile(dir, number)}
 		}}
 }
@@ -134,10 +134,10 @@ func (s *stage) during(ctx context.Context, name string, do func(context.Context
 
 // steady is the time before anything happens: what comes later is held against it.
 func (s *stage) steady(ctx context.Context) error {
-	if err := s.phase(ctx, "warm-up", 4*time.Second); err != nil {
+	if err := s.phase(ctx, "warm-up", s.length(4*time.Second, 2*time.Second)); err != nil {
 		return err
 	}
-	return s.phase(ctx, "before", 5*time.Second)
+	return s.phase(ctx, "before", s.length(5*time.Second, 2*time.Second))
 }
 
 // mark notes when something was done.

@@ -24,7 +24,7 @@ func (s *Site) newMember(name string) (_ *Member, err error) {
 		return nil, err
 	}
 	m.args = func() []string {
-		return append([]string{"etcd", "--name", name, "--data", s.dataOf(name), "--listen-client", m.Client, "--listen-peer", m.Peer,
+		return append([]string{s.cfg.Carillon, "etcd", "--name", name, "--data", s.dataOf(name), "--listen-client", m.Client, "--listen-peer", m.Peer,
 			"--initial-cluster", s.initialCluster()}, s.insecure()...)
 	}
 	m.ready = func(ctx context.Context) error {

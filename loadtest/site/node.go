@@ -38,7 +38,7 @@ func (s *Site) newNode(name string) (_ *Node, err error) {
 		return nil, err
 	}
 	n.args = func() []string {
-		args := []string{"server", "--migrate", "--node", name, "--etcd", s.endpoints(), "--listen", n.GRPC, "--http", n.HTTP,
+		args := []string{s.cfg.Carillon, "server", "--migrate", "--node", name, "--etcd", s.endpoints(), "--listen", n.GRPC, "--http", n.HTTP,
 			"--session-ttl", s.cfg.TTL.String(), "--shards", strconv.Itoa(s.cfg.Shards), "--owner-gen", strconv.Itoa(n.OwnerGen)}
 		return append(append(args, s.insecure()...), s.cfg.NodeFlags...)
 	}

@@ -25,7 +25,7 @@ const (
 type Program struct {
 	Name  string
 	site  *Site
-	args  func() []string             // of the binary
+	args  func() []string             // the program and its arguments
 	env   func() []string             // beside that of this process; nil: none
 	ready func(context.Context) error // waits until it does what it is for; nil: it does so at once
 
@@ -54,7 +54,8 @@ func (p *Program) Launch() error {
 		return err
 	}
 	defer log.Close() // the process has its own
-	cmd := exec.Command(p.site.cfg.Carillon, p.args()...)
+	args := p.args()
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, bareEnvironment()
 	if p.env != nil {
 		cmd.Env = append(cmd.Env, p.env()...)
@@ -207,4 +208,16 @@ func (p *Program) LastWords() string {
 		return err.Error()
 	}
 	return "the last words of its log:\n" + text[max(0, len(text)-2000):]
+}
+
+// Command is how to start the program by hand, in a shell.
+func (p *Program) Command() string {
+	var words []string
+	if p.env != nil {
+		for _, v := range p.env() {
+			name, value, _ := strings.Cut(v, "=")
+			words = append(words, name+"='"+value+"'")
+		}
+	}
+	return strings.Join(append(words, p.args()...), " ")
 }

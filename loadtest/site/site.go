@@ -37,7 +37,8 @@ type Config struct {
 	Shards int
 	// NodeFlags are further flags of each node.
 	NodeFlags []string
-	// Worker is the command of a worker process, by its number from 0 and the addresses of all nodes.
+	// Worker is the command of a worker process, program first, by its number from 0 and the addresses
+	// of all nodes.
 	Worker func(number int, nodes string) []string
 }
 
