@@ -95,7 +95,10 @@ func (s *stage) run(ctx context.Context, r round) (res result, err error) {
 	}
 	v.judge(r)
 	res = v.result(r, s.number, began)
-	return res, nil
+	if res.passed() {
+		return res, nil
+	}
+	return res, v.evidence(s.site.Dir())
 }
 
 // config is a cluster of three members, three nodes and two workers.
