@@ -143,7 +143,11 @@ func (n *node) mayTake(id shard.ID) bool {
 	if _, held := n.held[id]; held {
 		return true // it is owned, whatever became of the key
 	}
-	if n.owners == nil || time.Now().Before(n.notBefore[id]) {
+	if n.owners == nil {
+		n.readOwners(tickEvery)
+		return false
+	}
+	if time.Now().Before(n.notBefore[id]) {
 		return false
 	}
 	// What the database says is somebody's may be won again by its owner, after an
@@ -182,10 +186,14 @@ func (n *node) lookAround(ctx context.Context) error {
 	return nil
 }
 
-// readOwners asks the database whose the shards are, unless it was asked lately. The answer
-// comes by a channel.
+// readOwners asks the database whose the shards are. The answer comes by a channel. If it was
+// asked lately, the node looks again when it may be asked.
 func (n *node) readOwners(every time.Duration) {
-	if n.ownersBusy || time.Since(n.ownersAt) < every {
+	if n.ownersBusy {
+		return
+	}
+	if wait := every - time.Since(n.ownersAt); wait > 0 {
+		n.soon.Reset(wait)
 		return
 	}
 	n.ownersBusy, n.ownersAt = true, time.Now()

@@ -127,7 +127,8 @@ func New(how ClientConfig, cfg Config) *Coordinator {
 // etcd the node goes on with what it owns.
 func (c *Coordinator) Run(ctx context.Context, changes chan<- coordinator.Change) error {
 	n := &node{Coordinator: c, changes: changes, held: map[shard.ID]int64{}, going: map[shard.ID]departure{}, given: map[shard.ID]time.Time{},
-		letting: map[shard.ID]int64{}, unheld: map[shard.ID]time.Time{}, notBefore: map[shard.ID]time.Time{}, ownersRead: make(chan []Ownership, 1)}
+		letting: map[shard.ID]int64{}, unheld: map[shard.ID]time.Time{}, notBefore: map[shard.ID]time.Time{}, ownersRead: make(chan []Ownership, 1), soon: time.NewTimer(0)}
+	defer n.soon.Stop()
 	defer c.disconnect()
 	for {
 		err := n.takePart(ctx)

@@ -38,11 +38,12 @@ type harness struct {
 	servers *etcdtest.Cluster
 	cluster string
 	gen     int64
+	ttl     time.Duration
 	links   map[string][]*etcdtest.Link
 }
 
 func newHarness(t *testing.T, servers *etcdtest.Cluster, cluster string) *harness {
-	h := &harness{t: t, servers: servers, cluster: cluster, links: map[string][]*etcdtest.Link{}}
+	h := &harness{t: t, servers: servers, cluster: cluster, ttl: ttl, links: map[string][]*etcdtest.Link{}}
 	h.Harness = coordinatortest.Harness{Shards: shards, TTL: ttl, Join: h.join, Cut: h.cut}
 	return h
 }
@@ -52,7 +53,7 @@ func (h *harness) join(name string, db *coordinatortest.Database) coordinator.Cl
 	links, endpoints := h.servers.Links()
 	h.links[name] = append(h.links[name], links...)
 	return etcd.New(etcd.ClientConfig{Endpoints: endpoints}, etcd.Config{
-		Cluster: h.cluster, Node: name, Address: name + ":7070", Version: "test", Capacity: 100, Shards: shards, Gen: h.gen, TTL: ttl, Log: quiet(),
+		Cluster: h.cluster, Node: name, Address: name + ":7070", Version: "test", Capacity: 100, Shards: shards, Gen: h.gen, TTL: h.ttl, Log: quiet(),
 		Owners: func(context.Context) ([]etcd.Ownership, error) {
 			owners, err := db.Owners()
 			var out []etcd.Ownership
@@ -188,6 +189,23 @@ func TestAKeyThatIsLost(t *testing.T) {
 	})
 	r.fair()
 	r.wait("three members", func() bool { return len(r.nodes[0].Coord.Members()) == 3 })
+}
+
+// A node that has just come asks the database before it takes a shard, and does so at once: a
+// shard that is handed to it must not wait for the next tick.
+func TestANodeThatHasJustComeTakesShardsAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, etcdtest.Start(t, 1), "c")
+	h.ttl = 30 * time.Second // it has just come for as long as the test lasts
+	db := coordinatortest.NewDatabase(shards)
+	first := coordinatortest.Start(t, "n0", h.join("n0", db), db)
+	coordinatortest.Wait(t, "one node owns all", 20*time.Second, func() bool { return first.Count() == shards })
+	second := coordinatortest.Start(t, "n1", h.join("n1", db), db)
+	took := coordinatortest.Wait(t, "the second has its part", 20*time.Second, func() bool { return second.Count() == shards/2 })
+	// Four at a time are on their way, 200 ms each; a tick for the first would be more than a second.
+	if took > 1500*time.Millisecond {
+		t.Errorf("it took %s until it had its part", took)
+	}
 }
 
 func TestOneOfThreeMembersIsLost(t *testing.T) {

@@ -39,6 +39,7 @@ type node struct {
 	ownersAt   time.Time              // when that was last asked for
 	ownersBusy bool
 	ownersRead chan []Ownership
+	soon       *time.Timer // when the database may be asked again
 	stale      string // why no claim of this node can win
 	warned     string // the node of which it was told that it has this node's address
 }
@@ -222,6 +223,7 @@ func (n *node) follow(ctx context.Context, lost <-chan error) error {
 			}
 			shown = time.Now()
 		case <-n.kick:
+		case <-n.soon.C:
 		case owners := <-n.ownersRead:
 			if err := n.takeOwners(ctx, owners); err != nil {
 				return err
