@@ -113,7 +113,7 @@ var law = map[string]struct {
 			"github.com/jackc/pgx/v5", "golang.org/x/sync"}},
 	// A whole cluster as processes, what breaks it, and what shows it.
 	"loadtest/site": {ours: []string{"internal/again", "loadtest/process", "proto/carillon/v1", "store/cockroach/pgtest"},
-		others: []string{"golang.org/x/sync", "golang.org/x/sys/unix", "google.golang.org/grpc"}},
+		others: []string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap", "golang.org/x/sync", "golang.org/x/sys/unix", "google.golang.org/grpc"}},
 	"loadtest/cluster": {ours: []string{"loadtest/site", "workersdk"}},
 	"loadtest/failover": {ours: []string{"job", "loadtest/checker", "loadtest/process", "loadtest/site", "loadtest/workload", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/cockroach/pgtest"},
 		others: []string{"github.com/HdrHistogram/hdrhistogram-go", "github.com/jackc/pgx/v5", "golang.org/x/sync", "google.golang.org/grpc", "google.golang.org/protobuf"}},

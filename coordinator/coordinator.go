@@ -56,7 +56,7 @@ type Coordinator interface {
 	// Report tells, about once a second, how the node is. It doesn't block.
 	Report(h Health)
 	// Leave begins the node's end. It reports whether there may be others for its shards:
-	// each of them is then taken away by a GiveUp.
+	// each of them is then taken away by a GiveUp. Asked again, it tells whether that still holds.
 	Leave() bool
 	// Proven returns when the latest sign was sent that the coordinator answered, and which
 	// kept others from taking the node's shards. With a coordinator that has no others it

@@ -127,7 +127,8 @@ func (l *loop) run(ctx, work context.Context) error {
 			return work.Err()
 		}
 		l.turnOnce()
-		if l.handing && len(l.shards) == 0 {
+		// Those who could take the shards may end, too.
+		if l.handing && (len(l.shards) == 0 || !l.node.coord.Leave()) {
 			deadline = time.After(l.drain())
 		}
 		if l.draining && l.idle() {

@@ -26,9 +26,9 @@ type script struct {
 	says     chan coordinator.Change
 	released chan shard.ID
 	leaving  chan struct{}
-	others   bool
 
 	mu     sync.Mutex
+	others bool
 	proven time.Time // zero: now
 	health coordinator.Health
 }
@@ -63,7 +63,12 @@ func (c *script) lastHealth() coordinator.Health {
 }
 
 func (c *script) Leave() bool {
-	c.leaving <- struct{}{}
+	select {
+	case c.leaving <- struct{}{}:
+	default: // it has been told
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.others
 }
 
@@ -279,6 +284,22 @@ func TestANodeEndsThoughNobodyTakesItsShards(t *testing.T) {
 		began := time.Now()
 		p.stop[0]()
 		if took := time.Since(began); took < 15*time.Second || took > 25*time.Second {
+			t.Errorf("the end took %s", took)
+		}
+	})
+}
+
+// When all nodes are asked to end, none waits for another to take its shards.
+func TestANodeEndsWhenTheOthersEndToo(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		began := time.Now()
+		time.AfterFunc(2*time.Second, func() {
+			p.coord[0].mu.Lock()
+			defer p.coord[0].mu.Unlock()
+			p.coord[0].others = false
+		})
+		p.stop[0]()
+		if took := time.Since(began); took < 2*time.Second || took > 5*time.Second {
 			t.Errorf("the end took %s", took)
 		}
 	})

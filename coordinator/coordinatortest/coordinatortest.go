@@ -101,6 +101,16 @@ func (w *world) shown(n *Node) {
 }
 
 var tests = map[string]func(*testing.T, *world){
+	// What is granted to workers is reckoned from there: one that isn't proven ends their attempts.
+	"a node is proven from its first moment on": func(t *testing.T, w *world) {
+		n := w.start("n0")
+		for until := time.Now().Add(3 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
+			if p := n.Coord.Proven(); time.Since(p) > slack {
+				t.Fatalf("with %d shards, it was proven %s ago", n.Count(), time.Since(p))
+			}
+		}
+		w.fair(n)
+	},
 	"one node owns everything, and shows it": func(t *testing.T, w *world) {
 		n := w.start("n0")
 		w.fair(n)

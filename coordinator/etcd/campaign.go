@@ -54,7 +54,7 @@ func (n *node) act(ctx context.Context) error {
 			}
 		}
 	}
-	n.prove(holds && len(n.outbox) == 0)
+	n.prove(holds && len(n.outbox) == 0, len(n.held) == 0)
 	for len(let) > 0 {
 		k := min(len(let), maxTxn)
 		if err := n.remove(ctx, let[:k]); err != nil {

@@ -88,6 +88,7 @@ type Coordinator struct {
 	leaving  bool
 	heard    time.Time // when the newest answered keep-alive was sent
 	holds    bool      // all keys of what this node owns are its own, under its lease
+	idle     bool      // this node owns nothing, and so can't have lost it
 	proven   time.Time // when the newest answered keep-alive was sent while that was so
 	contact  time.Time // since when keep-alives have been answered one after the other
 	seen     int64     // the newest revision
@@ -118,7 +119,7 @@ func New(how ClientConfig, cfg Config) *Coordinator {
 	now := time.Now()
 	return &Coordinator{
 		cfg: cfg, how: how, incarnation: rand.Text(), started: now, since: now,
-		kick: make(chan struct{}, 1), changed: make(chan struct{}), view: newView(cfg.Shards),
+		kick: make(chan struct{}, 1), changed: make(chan struct{}), view: newView(cfg.Shards), idle: true,
 		problem: notAnswering,
 	}
 }
@@ -199,31 +200,47 @@ func (c *Coordinator) Released(id shard.ID, rev int64) {
 // Report implements coordinator.Coordinator.
 func (c *Coordinator) Report(h coordinator.Health) { c.note(func() { c.health = told{h, true} }) }
 
-// Leave implements coordinator.Coordinator. A node that can't reach etcd has nobody to hand
-// its shards to, and neither has one beside which no other could hold any.
+// Leave implements coordinator.Coordinator. A node that can't reach etcd, or that is the last one, has
+// nobody to hand its shards to.
 func (c *Coordinator) Leave() (moving bool) {
-	c.note(func() {
-		c.leaving = true
-		for _, m := range c.view.members {
-			moving = moving || m.Node != c.cfg.Node && !m.Draining && !m.Unfit
-		}
-		moving = moving && c.session && c.answered
-	})
-	return moving
+	if c.leave() {
+		c.wake()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.view.members {
+		moving = moving || m.Node != c.cfg.Node && !m.Draining && !m.Unfit
+	}
+	return moving && c.session && c.answered
+}
+
+// leave notes that the node ends; false: that was noted before.
+func (c *Coordinator) leave() (first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first, c.leaving = !c.leaving, true
+	return first
 }
 
 // Proven implements coordinator.Coordinator.
 func (c *Coordinator) Proven() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.idle {
+		return time.Now()
+	}
 	return c.proven
 }
 
-// prove notes whether all keys of what this node owns are its own.
-func (c *Coordinator) prove(holds bool) {
+// prove notes whether all keys of what this node owns are its own, and whether it owns nothing.
+// Keys that are seen under the lease show what its newest keep-alive has kept.
+func (c *Coordinator) prove(holds, idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.holds = holds
+	if holds && !c.holds || c.idle && !idle {
+		c.proven = later(c.proven, c.heard)
+	}
+	c.holds, c.idle = holds, idle
 }
 
 // note changes what others than the node's goroutine may set, and wakes that.
@@ -231,6 +248,10 @@ func (c *Coordinator) note(set func()) {
 	c.mu.Lock()
 	set()
 	c.mu.Unlock()
+	c.wake()
+}
+
+func (c *Coordinator) wake() {
 	select {
 	case c.kick <- struct{}{}:
 	default: // it is awake

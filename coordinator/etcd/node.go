@@ -40,8 +40,8 @@ type node struct {
 	ownersBusy bool
 	ownersRead chan []Ownership
 	soon       *time.Timer // when the database may be asked again
-	stale      string // why no claim of this node can win
-	warned     string // the node of which it was told that it has this node's address
+	stale      string      // why no claim of this node can win
+	warned     string      // the node of which it was told that it has this node's address
 }
 
 // departure is what a node was told of a shard that it is to own no longer.

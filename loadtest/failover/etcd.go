@@ -107,7 +107,13 @@ func judgeQuorum(v *verdict) {
 	v.facts["moved"] = float64(v.takeOvers(v.events["kill"]))
 }
 
+// aged is more than what the nodes change while a round lasts.
+const aged = 2000
+
 func wipeEtcd(ctx context.Context, s *stage) error {
+	if err := s.age(ctx); err != nil {
+		return err
+	}
 	if err := s.steady(ctx); err != nil {
 		return err
 	}
@@ -134,6 +140,19 @@ func wipeEtcd(ctx context.Context, s *stage) error {
 		return err
 	}
 	return s.well(ctx)
+}
+
+// age raises etcd's revision, and has the shards taken under it.
+func (s *stage) age(ctx context.Context) error {
+	if err := s.site.Age(ctx, aged); err != nil {
+		return err
+	}
+	for _, n := range s.site.Nodes {
+		if err := s.restart(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // raise restarts a node; until all are restarted, not all shards are where they should be.

@@ -101,8 +101,9 @@ func (p *prober) probe(ctx context.Context, kind, n int) {
 	limited, cancel := context.WithTimeout(ctx, k.limit)
 	defer cancel()
 	var err error
+	var node *site.Node
 	for limited.Err() == nil {
-		node := p.any()
+		node = p.other(node)
 		if node == nil {
 			break
 		}
@@ -136,18 +137,18 @@ func ask(ctx context.Context, call func(context.Context) error) error {
 	return call(ctx)
 }
 
-// any is a node that isn't known to be gone.
-func (p *prober) any() *site.Node {
+// other is a node that isn't known to be gone, and not the one that didn't answer, if there is another.
+func (p *prober) other(last *site.Node) *site.Node {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var there []*site.Node
 	for _, n := range p.site.Running() {
-		if !p.out[n] {
+		if !p.out[n] && n != last {
 			there = append(there, n)
 		}
 	}
 	if len(there) == 0 {
-		return nil
+		return last
 	}
 	return there[rand.IntN(len(there))]
 }
