@@ -80,7 +80,7 @@ func run(ctx context.Context, carillon string, d time.Duration, out io.Writer) (
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	fmt.Fprintln(out, "starting three members of etcd, PostgreSQL, three nodes and two workers …")
-	s, err := site.Start(ctx, site.Config{Carillon: carillon, Dir: dir, Members: members, Nodes: nodes, Workers: workers, TTL: sessionTTL, Shards: shards,
+	s, err := site.Start(ctx, site.Config{Carillon: carillon, Dir: dir, Members: members, Nodes: nodes, Workers: workers, TTL: sessionTTL, Shards: shards, MayEnd: true,
 		Worker: func(number int, addresses string) []string {
 			return []string{self, "worker", "--id", "worker-" + strconv.Itoa(number+1), "--address", addresses}
 		}})

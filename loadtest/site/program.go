@@ -163,7 +163,7 @@ func (p *Program) Stop() (time.Duration, error) {
 
 // close ends the program if it runs.
 func (p *Program) close() error {
-	if p.current() == nil {
+	if running := p.current(); running == nil || running.Gone() && p.site.cfg.MayEnd {
 		return nil
 	}
 	_, err := p.Stop()

@@ -32,6 +32,7 @@ type Config struct {
 	Start    int    // nodes that are started with the site; zero: all
 	Workers  int    // processes
 	Network  bool   // each process in a network namespace of its own
+	MayEnd   bool   // processes may be ended by somebody else: that is no fault
 
 	TTL    time.Duration // of a node's session
 	Shards int
