@@ -77,6 +77,7 @@ func TestAProgramIsStartedAndEndedByName(t *testing.T) {
 func TestAProgramThatEndsByItselfIsNotReady(t *testing.T) {
 	p := sleeper(t, Config{MayEnd: true})
 	p.args = func() []string { return []string{"sh", "-c", "echo why; exit 3"} }
+	p.ready = func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
 	if err := p.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "why") {
 		t.Errorf("it ended, and the start says %v", err)
 	}
