@@ -78,7 +78,7 @@ func (n *node) mine(id shard.ID, rev int64) {
 		n.held[id] = rev // if it was won again meanwhile, it goes all the same
 	case before != rev:
 		n.say(coordinator.Keep, id, rev)
-	case elsewhere && n.moving() < maxMoves:
+	case elsewhere && n.mayGive(id) && n.moving() < maxMoves:
 		n.tell(coordinator.GiveUp, id, rev)
 	}
 }
@@ -87,6 +87,15 @@ func (n *node) mine(id shard.ID, rev int64) {
 func (n *node) tell(kind coordinator.Kind, id shard.ID, rev int64) {
 	n.going[id] = departure{kind, rev}
 	n.say(kind, id, rev)
+}
+
+// mayGive reports whether the node that should have a shard can win it. After etcd was made anew no
+// claim of this generation can: a shard that was given up then would be nobody's.
+func (n *node) mayGive(id shard.ID) bool {
+	if n.stale != "" {
+		return n.facts.members[n.want[id]].Gen > n.cfg.Gen
+	}
+	return n.owners != nil // else that isn't known yet
 }
 
 func (n *node) say(kind coordinator.Kind, id shard.ID, rev int64) {

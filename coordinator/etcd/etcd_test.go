@@ -39,7 +39,14 @@ type harness struct {
 	cluster string
 	gen     int64
 	ttl     time.Duration
+	hold    atomic.Pointer[held] // nil: all questions to the database are answered at once
 	links   map[string][]*etcdtest.Link
+}
+
+// held holds the database's answer to one node back.
+type held struct {
+	node  string
+	until chan struct{}
 }
 
 func newHarness(t *testing.T, servers *etcdtest.Cluster, cluster string) *harness {
@@ -55,6 +62,9 @@ func (h *harness) join(name string, db *coordinatortest.Database) coordinator.Cl
 	return etcd.New(etcd.ClientConfig{Endpoints: endpoints}, etcd.Config{
 		Cluster: h.cluster, Node: name, Address: name + ":7070", Version: "test", Capacity: 100, Shards: shards, Gen: h.gen, TTL: h.ttl, Log: quiet(),
 		Owners: func(context.Context) ([]etcd.Ownership, error) {
+			if wait := h.hold.Load(); wait != nil && wait.node == name {
+				<-wait.until
+			}
 			owners, err := db.Owners()
 			var out []etcd.Ownership
 			for _, o := range owners {
@@ -256,6 +266,32 @@ func TestTheQuorumIsLost(t *testing.T) {
 	if n := r.db.TakeOvers() - before; n > 0 {
 		t.Errorf("%d take-overs after an outage that everybody survived", n)
 	}
+}
+
+// A node that doesn't know yet that no claim can win seems to be the one for all shards. The others
+// keep theirs all the same.
+func TestNothingIsHandedOverThatNobodyCanTake(t *testing.T) {
+	r := newRig(t, 1)
+	h := &held{"n0", make(chan struct{})}
+	r.hold.Store(h)
+	r.servers.Wipe()
+	r.wait("two know that no claim can win", func() bool {
+		for _, n := range r.nodes[1:] {
+			if st := n.Coord.Status(); !strings.Contains(st.Problem, "raise owner_gen") {
+				return false
+			}
+		}
+		return len(r.nodes[1].Coord.Members()) == 3
+	})
+	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+		for name, n := range r.db.Owned() {
+			if name == "" && n > 0 {
+				t.Fatalf("%d shards are nobody's", n)
+			}
+		}
+	}
+	close(h.until)
+	r.wait("the third knows it, too", func() bool { return strings.Contains(r.nodes[0].Coord.Status().Problem, "raise owner_gen") })
 }
 
 func TestEtcdIsMadeAnew(t *testing.T) {

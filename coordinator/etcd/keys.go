@@ -35,6 +35,7 @@ type member struct {
 	Incarnation string    `json:"incarnation"`
 	Draining    bool      `json:"draining,omitempty"`
 	Unfit       bool      `json:"unfit,omitempty"`
+	Gen         int64     `json:"gen,omitempty"` // of its claims
 	// Commits counts the published commits that show a database in good health: each began
 	// after the one before, and took a second at most.
 	Commits     int64 `json:"commits"`

@@ -144,7 +144,7 @@ func (n *node) register(ctx context.Context) error {
 // self is what this node says of itself.
 func (n *node) self() member {
 	return member{
-		Address: n.cfg.Address, Version: n.cfg.Version, Capacity: n.cfg.Capacity, Started: n.started.UTC(), Incarnation: n.incarnation,
+		Address: n.cfg.Address, Version: n.cfg.Version, Capacity: n.cfg.Capacity, Started: n.started.UTC(), Incarnation: n.incarnation, Gen: n.cfg.Gen,
 		Draining: n.leaving, Unfit: n.unfit.released || n.stale != "" || len(n.held) == 0 && n.cannot(), Commits: n.unfit.commits, TookMicros: n.unfit.took.Microseconds(),
 		SkewMicros: n.unfit.health.Skew.Microseconds(), SkewUnknown: !n.unfit.health.Failing.IsZero(),
 	}

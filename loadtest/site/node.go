@@ -47,7 +47,7 @@ func (s *Site) newNode(name string) (_ *Node, err error) {
 		return until(ctx, startTimeout, name+" is ready", func(ctx context.Context) (bool, error) { return s.answers(ctx, "http://"+n.HTTP+"/readyz") })
 	}
 	n.Conn, err = grpc.NewClient("passthrough:///"+n.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithUnaryInterceptor(again.Calls), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithUnaryInterceptor(again.Calls(nil)), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		// A node that comes back is to be found at once.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}, MinConnectTimeout: time.Second}),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return s.Dial(ctx, "tcp", address) }))
