@@ -46,8 +46,8 @@ type member struct {
 	shown [2]int64 // revisions of the last two publications of a commit, as far as they were seen
 }
 
-// claim is the value of a shard's key.
-type claim struct {
+// holding is the value of a shard's key.
+type holding struct {
 	Node        string `json:"node"`
 	Incarnation string `json:"incarnation"`
 }
@@ -62,7 +62,7 @@ func encode(v any) string {
 
 // holder is who holds a shard.
 type holder struct {
-	claim
+	holding
 	rev   int64 // of the key's creation; zero: nobody
 	lease int64
 }
@@ -112,7 +112,7 @@ func (f *facts) take(cfg *Config, e *clientv3.Event) {
 			return
 		}
 		f.holders[id] = holder{}
-		if h := (holder{rev: e.Kv.CreateRevision, lease: e.Kv.Lease}); !gone && json.Unmarshal(e.Kv.Value, &h.claim) == nil {
+		if h := (holder{rev: e.Kv.CreateRevision, lease: e.Kv.Lease}); !gone && json.Unmarshal(e.Kv.Value, &h.holding) == nil {
 			f.holders[id] = h
 		}
 	}

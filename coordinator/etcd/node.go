@@ -290,15 +290,15 @@ func (n *node) adopt(ctx context.Context, id shard.ID, rev int64) error {
 	defer cancel()
 	key := n.cfg.shardKey(id)
 	_, err := n.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", rev)).
-		Then(clientv3.OpPut(key, n.claim(), clientv3.WithLease(n.lease))).Commit()
+		Then(clientv3.OpPut(key, n.holding(), clientv3.WithLease(n.lease))).Commit()
 	if err != nil {
 		return unavailable("keep a shard", err)
 	}
 	return nil
 }
 
-func (n *node) claim() string {
-	return encode(claim{Node: n.cfg.Node, Incarnation: n.incarnation})
+func (n *node) holding() string {
+	return encode(holding{Node: n.cfg.Node, Incarnation: n.incarnation})
 }
 
 // maxTxn bounds the keys of one transaction.
@@ -312,7 +312,7 @@ func (n *node) create(ctx context.Context, ids []shard.ID) error {
 			key := n.cfg.shardKey(id)
 			ops = append(ops, clientv3.OpTxn(
 				[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
-				[]clientv3.Op{clientv3.OpPut(key, n.claim(), clientv3.WithLease(n.lease))}, nil))
+				[]clientv3.Op{clientv3.OpPut(key, n.holding(), clientv3.WithLease(n.lease))}, nil))
 		}
 		if err := n.txn(ctx, "take shards", ops); err != nil {
 			return err
