@@ -74,6 +74,9 @@ func (w *world) fair(nodes ...*Node) {
 	low, high := w.Shards/len(nodes), (w.Shards+len(nodes)-1)/len(nodes)
 	Wait(w.t, fmt.Sprintf("fair parts of %d nodes", len(nodes)), 2*w.TTL+slack, func() bool {
 		owned := w.db.Owned()
+		if owned[""] > 0 { // on its way
+			return false
+		}
 		for _, n := range nodes {
 			if o := owned[n.Name]; o < low || o > high || n.Count() != o {
 				return false
