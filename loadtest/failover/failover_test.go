@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -37,30 +38,46 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// briefRate is little, so that rounds can run beside other tests.
-const briefRate = 200
+const (
+	// briefRate is little, so that rounds can run beside other tests, and several at a time: they mostly
+	// wait.
+	briefRate  = 200
+	atSameTime = 3
+)
 
 // The rounds that every change must pass: real processes, really killed. `make failover` runs all of
 // them, longer, more often and under more load.
 func TestRounds(t *testing.T) {
-	for _, name := range []string{"kill", "freeze", "restart", "etcd-quorum", "etcd-wiped", "resize", "cut-database", "cut-etcd"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			one := rounds[slices.IndexFunc(rounds, func(r round) bool { return r.name == name })]
-			log := &strings.Builder{}
-			res, err := play(t.Context(), one, 0, options{carillon: binary, rate: briefRate, log: log, ttl: defaultTTL, brief: true})
-			if errors.Is(err, site.ErrNoNetwork) {
-				t.Skip(site.ErrNoNetwork)
-			}
-			res.print(log)
-			t.Log(log)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !res.passed() {
-				t.Fail()
-			}
-		})
+	var names = []string{"kill", "freeze", "restart", "etcd-quorum", "etcd-wiped", "resize", "cut-database", "cut-etcd"}
+	played := make([]chan func(*testing.T), len(names))
+	room := make(chan struct{}, atSameTime)
+	for i, name := range names {
+		played[i] = make(chan func(*testing.T), 1)
+		go func() { // the subtest of this round waits for it
+			room <- struct{}{}
+			played[i] <- brief(t.Context(), name)
+			<-room
+		}()
+	}
+	for i, name := range names {
+		t.Run(name, func(t *testing.T) { (<-played[i])(t) })
+	}
+}
+
+// brief plays a round, and returns what a test says of it.
+func brief(ctx context.Context, name string) func(*testing.T) {
+	one := rounds[slices.IndexFunc(rounds, func(r round) bool { return r.name == name })]
+	log := &strings.Builder{}
+	res, err := play(ctx, one, 0, options{carillon: binary, rate: briefRate, log: log, ttl: defaultTTL, brief: true})
+	res.print(log)
+	return func(t *testing.T) {
+		if errors.Is(err, site.ErrNoNetwork) {
+			t.Skip(site.ErrNoNetwork)
+		}
+		t.Log(log)
+		if err != nil || !res.passed() {
+			t.Errorf("the round failed: %v", err)
+		}
 	}
 }
 

@@ -38,7 +38,8 @@ func (s *stage) underway(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.phase(ctx, "before", time.Until(due.Add(2*time.Second)))
+	// It ends within a second, not at the beginning of one, whose starts would be under way.
+	return s.phase(ctx, "before", time.Until(due.Add(1900*time.Millisecond)))
 }
 
 // strike warms up, begins long work and picks a node with the shards that it holds.
