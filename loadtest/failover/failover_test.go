@@ -96,7 +96,7 @@ func example() *verdict {
 			{Key: key(12), State: job.Dead, Attempt: 2, Failures: 2, Epoch: 3, StartedAt: second(12.5)},
 		},
 	}
-	v := &verdict{stage: &stage{facts: map[string]float64{}, events: map[string]time.Time{"kill": second(9.5).Time()}}, shards: []store.Audit{a}}
+	v := &verdict{stage: &stage{load: &load{}, facts: map[string]float64{}, events: map[string]time.Time{"kill": second(9.5).Time()}}, shards: []store.Audit{a}}
 	v.jobs = workload.JobsOf(v.shards)
 	for _, s := range a.Slots {
 		v.runs = append(v.runs, workload.Execution{Job: 7, Fire: int64(s.Key.FireTime), Attempt: 1, Began: int64(s.StartedAt)})
