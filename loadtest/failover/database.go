@@ -6,10 +6,7 @@ import (
 )
 
 func freezeDatabase(ctx context.Context, s *stage) error {
-	if err := s.steady(ctx); err != nil {
-		return err
-	}
-	if err := s.underway(ctx); err != nil {
+	if err := s.busy(ctx); err != nil {
 		return err
 	}
 	from := s.mark("freeze")

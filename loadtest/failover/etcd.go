@@ -21,10 +21,7 @@ func killQuorum(ctx context.Context, s *stage) error {
 
 // killMembers kills members of etcd for a time, and then starts them again.
 func (s *stage) killMembers(ctx context.Context, d time.Duration, members []*site.Member, meanwhile func(context.Context) error) error {
-	if err := s.steady(ctx); err != nil {
-		return err
-	}
-	if err := s.underway(ctx); err != nil {
+	if err := s.busy(ctx); err != nil {
 		return err
 	}
 	s.mark("kill")
@@ -114,10 +111,7 @@ func wipeEtcd(ctx context.Context, s *stage) error {
 	if err := s.age(ctx); err != nil {
 		return err
 	}
-	if err := s.steady(ctx); err != nil {
-		return err
-	}
-	if err := s.underway(ctx); err != nil {
+	if err := s.busy(ctx); err != nil {
 		return err
 	}
 	s.mark("wipe")

@@ -11,9 +11,6 @@ import (
 	"github.com/carillon-scheduler/carillon/shard"
 )
 
-// longJobs are the jobs of a round that take 10 to 15 s.
-const longJobs = 120
-
 // held are the shards of a node, as another one sees it.
 func (s *stage) held(ctx context.Context, of *site.Node) (held []shard.ID, err error) {
 	shards, err := s.site.Running()[0].Shards(ctx)
@@ -32,22 +29,9 @@ func (s *stage) held(ctx context.Context, of *site.Node) (held []shard.ID, err e
 	return held, nil
 }
 
-// underway begins long work, and waits until it runs.
-func (s *stage) underway(ctx context.Context) error {
-	due, err := s.load.work(ctx, longJobs)
-	if err != nil {
-		return err
-	}
-	// It ends within a second, not at the beginning of one, whose starts would be under way.
-	return s.phase(ctx, "before", time.Until(due.Add(1900*time.Millisecond)))
-}
-
-// strike warms up, begins long work and picks a node with the shards that it holds.
+// strike lets the cluster be busy, and picks a node with the shards that it holds.
 func (s *stage) strike(ctx context.Context) (v *site.Node, err error) {
-	if err := s.steady(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.underway(ctx); err != nil {
+	if err := s.busy(ctx); err != nil {
 		return nil, err
 	}
 	if v, err = s.victim(ctx); err != nil {
@@ -139,10 +123,7 @@ func judgeFreeze(v *verdict) {
 }
 
 func restartNodes(ctx context.Context, s *stage) error {
-	if err := s.steady(ctx); err != nil {
-		return err
-	}
-	if err := s.underway(ctx); err != nil {
+	if err := s.busy(ctx); err != nil {
 		return err
 	}
 	for _, n := range s.site.Nodes {

@@ -6,48 +6,49 @@ import (
 )
 
 func resize(ctx context.Context, s *stage) error {
-	if err := s.steady(ctx); err != nil {
-		return err
-	}
-	if err := s.underway(ctx); err != nil {
+	if err := s.busy(ctx); err != nil {
 		return err
 	}
 	s.mark("grow")
-	err := s.during(ctx, "one becomes three", func(ctx context.Context) error {
-		for _, n := range s.site.Nodes[1:] {
-			if err := n.Launch(); err != nil {
-				return err
-			}
-			s.prober.avoid(n, true)
-		}
-		for _, n := range s.site.Nodes[1:] {
-			if err := n.Ready(ctx); err != nil {
-				return err
-			}
-			s.prober.avoid(n, false)
-		}
-		return s.site.Settled(ctx)
-	})
-	if err != nil {
+	if err := s.during(ctx, "one becomes three", s.grow); err != nil {
 		return err
 	}
 	if err := s.phase(ctx, "three nodes", s.length(10*time.Second, 4*time.Second)); err != nil {
 		return err
 	}
 	s.mark("shrink")
-	err = s.during(ctx, "three become one", func(ctx context.Context) error {
-		for _, n := range s.site.Nodes[:2] {
-			s.prober.avoid(n, true)
-			if _, err := n.Stop(); err != nil {
-				s.wrongf("%v", err)
-			}
-		}
-		return s.site.Settled(ctx)
-	})
-	if err != nil {
+	if err := s.during(ctx, "three become one", s.shrink); err != nil {
 		return err
 	}
 	return s.settled(ctx)
+}
+
+// grow starts all nodes but the first, at the same time.
+func (s *stage) grow(ctx context.Context) error {
+	for _, n := range s.site.Nodes[1:] {
+		s.prober.avoid(n, true)
+		if err := n.Launch(); err != nil {
+			return err
+		}
+	}
+	for _, n := range s.site.Nodes[1:] {
+		if err := n.Ready(ctx); err != nil {
+			return err
+		}
+		s.prober.avoid(n, false)
+	}
+	return s.site.Settled(ctx)
+}
+
+// shrink ends all nodes but the last, one after the other.
+func (s *stage) shrink(ctx context.Context) error {
+	for _, n := range s.site.Nodes[:len(s.site.Nodes)-1] {
+		s.prober.avoid(n, true)
+		if _, err := n.Stop(); err != nil {
+			s.wrongf("%v", err)
+		}
+	}
+	return s.site.Settled(ctx)
 }
 
 func judgeResize(v *verdict) {

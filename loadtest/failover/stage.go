@@ -135,12 +135,24 @@ func (s *stage) during(ctx context.Context, name string, do func(context.Context
 	return err
 }
 
-// steady is the time before anything happens: what comes later is held against it.
-func (s *stage) steady(ctx context.Context) error {
+// longJobs are the jobs of a round that take 10 to 15 s.
+const longJobs = 120
+
+// busy is the time before anything happens, against which what comes later is held: first with what
+// is due every second alone, then with long work under way, too.
+func (s *stage) busy(ctx context.Context) error {
 	if err := s.phase(ctx, "warm-up", s.length(4*time.Second, 2*time.Second)); err != nil {
 		return err
 	}
-	return s.phase(ctx, "before", s.length(5*time.Second, 2*time.Second))
+	if err := s.phase(ctx, "before", s.length(5*time.Second, 2*time.Second)); err != nil {
+		return err
+	}
+	due, err := s.load.work(ctx, longJobs)
+	if err != nil {
+		return err
+	}
+	// It ends within a second, not at the beginning of one, whose starts would be under way.
+	return s.phase(ctx, "before, with long work", time.Until(due.Add(1900*time.Millisecond)))
 }
 
 // mark notes when something was done.

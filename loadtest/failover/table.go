@@ -48,7 +48,7 @@ func tableLine(r round, of []result) string {
 		for _, l := range one.Lateness {
 			switch l.Phase {
 			case "warm-up":
-			case "before":
+			case "before", "before, with long work":
 				before = max(before, l.Max)
 			default:
 				then = max(then, l.Max)
