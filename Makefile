@@ -122,8 +122,8 @@ FAULT_SECONDS ?= 60
 .PHONY: failover
 failover: build ## Break clusters under load, for about an hour; goes on where it ended (FAILOVER_FLAGS="--rounds kill").
 	store/cockroach/pgtest/install.sh
-	$(BIN)/failover --carillon $(BIN)/carillon --results $(BIN)/failover.jsonl $(FAILOVER_FLAGS)
-	$(BIN)/failover --results $(BIN)/failover.jsonl table
+	status=0; $(BIN)/failover --carillon $(BIN)/carillon --results $(BIN)/failover.jsonl $(FAILOVER_FLAGS) || status=$$?; \
+	$(BIN)/failover --results $(BIN)/failover.jsonl table; exit $$status
 
 .PHONY: clean
 clean: ## Remove what was built.
