@@ -35,7 +35,6 @@ type cluster struct {
 	t      *testing.T
 	nodes  map[string]*clusterNode
 	rev    int64
-	worker *worker.Worker
 	stop   func() // the worker
 	serial int
 
