@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/engine"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store/storefault"
 )
 
 func (w *stream) told() string {
@@ -87,6 +88,33 @@ func TestAStreamBeginsWithWhatIsOwned(t *testing.T) {
 		synctest.Wait()
 		if len(w.owned) != shards || w.owned[0].Epoch == 0 {
 			t.Errorf("it was told of %v", w.owned)
+		}
+	})
+}
+
+// What is being claimed for a worker that says that it stops is claimed for somebody else: it would
+// come after the worker's end, and wait for the end of a lease.
+func TestAWorkerThatStopsGetsNothingMore(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		w := r.joinOf(5, job.OutcomeNone)
+		r.db.Use(func(op storefault.Op) (f storefault.Fault) {
+			if op == storefault.Commit {
+				f.Delay = 2 * time.Second
+			}
+			return f
+		})
+		j := r.job("j", job.Schedule{Kind: job.KindImmediate})
+		go func() { _, _, _ = r.node.Create(context.Background(), j) }() // its slot tells
+		time.Sleep(time.Second)
+		r.say(w, engine.Report{Draining: true, Reclaim: 1})
+		time.Sleep(8 * time.Second)
+		if len(w.got()) != 0 || len(w.returned) != 1 {
+			t.Errorf("after its word it got %v; credit was answered by %v", w.got(), w.returned)
+		}
+		for _, s := range r.slots(j.UID) {
+			if s.State != job.Ready || s.Failures != 0 {
+				t.Errorf("the slot is %+v", s)
+			}
 		}
 	})
 }

@@ -282,7 +282,8 @@ func (l *loop) deliver(s *core.Shard, m core.Message) {
 		l.cfg.Observer.Observe(m)
 	case core.Assign:
 		m.By = s.Proof().Epoch
-		if !l.send(m.Worker, m) {
+		// A worker that drains was told how much of its credit came back: nothing follows that.
+		if w := l.workers.Get(m.Worker.ID); w != nil && w.Draining || !l.send(m.Worker, m) {
 			s.Step(l.now, core.Undeliverable{Worker: m.Worker, Token: m.Token})
 		}
 	case core.Ack:

@@ -40,6 +40,7 @@ func (l *loop) received(s *session, m *carillonv1.ConnectResponse) {
 		l.cancelled(s, c)
 	}
 	if m.Reclaimed != nil {
+		s.parting = max(0, s.parting-1)
 		s.returned(int(m.GetReclaimed()), time.Now())
 	}
 	if m.Wanted != nil {

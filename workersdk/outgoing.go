@@ -103,6 +103,14 @@ func (l *loop) message(s *session, now time.Time) *carillonv1.ConnectRequest {
 	if l.phase != serving && !s.drainTold {
 		s.drainTold = true
 		m.Draining = true
+		if s.reclaims {
+			m.Reclaim, s.parting = 1, 1 // it takes back all by itself: the answer is what counts
+			if s.taking > 0 && s.take == 0 {
+				s.parting++ // an earlier question comes first
+			}
+			s.reclaim(int(m.Reclaim))
+			s.give, s.take = 0, 0
+		}
 	}
 	return m
 }

@@ -106,7 +106,7 @@ func (l *loop) finishFlushing(late bool) {
 	switch {
 	case l.failure != nil:
 		l.phase = over
-	case waiting == 0:
+	case waiting == 0 && (late || l.parted()):
 		l.enter(closing, closeGrace)
 	case late:
 		l.log.Warn("results were not acknowledged before the end", "results", waiting)
@@ -121,6 +121,15 @@ func (l *loop) finishFlushing(late bool) {
 			}
 		}
 	}
+}
+
+// parted reports whether all nodes have said that no assignment is on its way any more: one that
+// came after the end would cost its slot a lease.
+func (l *loop) parted() bool {
+	return !slices.ContainsFunc(l.links, func(k *link) bool {
+		s := k.session
+		return s.up() && s.reclaims && (!s.drainTold || s.parting > 0)
+	})
 }
 
 // connected reports whether a stream is open.

@@ -50,7 +50,7 @@ func TestShutdownWithoutANode(t *testing.T) {
 
 func TestShutdownLetsHandlersFinish(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
-		w := n.dial(Capacity(2))
+		w := n.dial(Capacity(3))
 		Handle(w, "h", func(ctx context.Context, _ *Task[any]) error {
 			time.Sleep(4 * time.Second)
 			return ctx.Err()

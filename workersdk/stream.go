@@ -54,6 +54,7 @@ type session struct {
 	lease               lease // of the attempts that it vouches for
 	draining            bool  // the node stops
 	drainTold           bool
+	parting             int  // answers to await since, after which the node sends nothing to run any more
 	storesNotes         bool // the node does
 
 	// What waits to be sent.

@@ -89,7 +89,7 @@ func example() *verdict {
 	key := func(fire float64) job.SlotKey { return job.SlotKey{FireTime: second(fire), UID: job.UID{1}} }
 	a := store.Audit{
 		TakeOvers: []store.TakeOver{{Epoch: 1, Owner: "a", At: second(1)}, {Epoch: 2, At: second(10)}, {Epoch: 3, Owner: "b", At: second(11)}, {Epoch: 4, Owner: "a", At: second(30)}},
-		Jobs:      []job.Job{{UID: job.UID{1}, Namespace: "default", Name: workload.JobName(7)}},
+		Jobs:      []job.Job{{UID: job.UID{1}, Namespace: "default", Name: workload.JobName(7), Schedule: job.Schedule{Kind: job.KindCron}}},
 		Slots: []job.Slot{
 			{Key: key(9), State: job.Succeeded, Attempt: 1, Epoch: 1, StartedAt: second(9.1)},
 			{Key: key(10), State: job.Succeeded, Attempt: 1, Epoch: 3, StartedAt: second(11.5)},

@@ -210,7 +210,8 @@ type ConnectRequest struct {
 	// How many more attempts the worker takes. Counts up what the node has in hand; a
 	// new stream begins at its hello's.
 	Credit int32 `protobuf:"varint,6,opt,name=credit,proto3" json:"credit,omitempty"`
-	// The worker stops: it takes no more attempts. What it holds goes on.
+	// The worker stops: it takes no more attempts. What it holds goes on. The answer to a reclaim in
+	// the same message says that no assignment comes any more.
 	Draining bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
 	// Attempts that the worker holds, and asks about: those of a shard for which it has
 	// seen a higher epoch. Each is answered by an attestation, or by a cancellation if it is
