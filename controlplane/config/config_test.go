@@ -388,12 +388,12 @@ func TestSomeSettings(t *testing.T) {
 }
 
 func FuzzTheFile(f *testing.F) {
-	for _, seed := range []string{store, store + "tls: {cert: a}\netcd: [a:1, b:2]", "a: &x [*x]", "---\n---", "? [a]: b", "shards: 1\nshards: 2", "<<: {a: b}", "\xff", "node: !!binary aGk=", "etcd: [[a]]", "tls: {tls: {tls: x}}"} {
+	for _, seed := range []string{store, "tls: {cert: a}\netcd: [a:1, b:2]", "a: &x [*x]", "---\n---", "? [a]: b", "shards: 1\nshards: 2", "<<: {a: b}", "\xff", "node: !!binary aGk=", "etcd: [[a]]", "tls: {tls: {tls: x}}"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "@") || strings.Contains(text, "/") {
-			t.Skip() // it may name files, and hosts
+			return // it may name files, and hosts
 		}
 		l, err := load(t, text+" ", "CARILLON_STORE=sqlite:x", "--listen=127.0.0.1:1 --http=127.0.0.1:1")
 		if err != nil {
