@@ -100,6 +100,7 @@ fuzz: ## Run each fuzz target for a minute (FUZZTIME=60s).
 	$(GO) test -run '^$$' -fuzz FuzzNewCalendar -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./job/schedule
 	$(GO) test -run '^$$' -fuzz FuzzWheel -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./engine/wheel
 	$(GO) test -run '^$$' -fuzz FuzzFiles -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./controlplane/calendarfile
+	$(GO) test -run '^$$' -fuzz FuzzTheFile -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./controlplane/config
 	$(GO) test -run '^$$' -fuzz FuzzMarshaler -fuzztime $(FUZZTIME) ./controlplane/jsonmap
 FUZZTIME ?= 60s
 
