@@ -81,8 +81,17 @@ func (s *stage) links(v *site.Node, names []string, way direction, do func(from,
 // uselessOwner is how long a node that the database is cut from may keep its shards.
 const uselessOwner = 12 * time.Second
 
+// A node that etcd is cut from goes on until another owner fences it: no start waits for that.
 func judgeCutEtcd(v *verdict) {
+	v.expectLateness(unnoticed)
 	v.expectNext(v.lost, v.target, "cut", v.ttl+takeOver)
+	v.expectLongWork()
+}
+
+// Keep-alives that etcd hears and the node has no answer to, until their connection fails, keep the lease for longer.
+func judgeCutEtcdAnswers(v *verdict) {
+	v.expectLateness(unnoticed)
+	v.expectNext(v.lost, v.target, "cut", 2*v.ttl+takeOver)
 	v.expectLongWork()
 }
 

@@ -52,7 +52,7 @@ var rounds = []round{
 	{name: "etcd-wiped", about: "etcd loses all its data; owner_gen is raised on node after node", times: 2, play: wipeEtcd, judge: judgeWiped},
 	{name: "database-away", about: "the database stands still", times: 2, play: freezeDatabase, judge: judgeDatabaseAway},
 	{name: "cut-etcd", about: "a node and etcd are cut from each other", times: 2, shape: networked, play: cut(toEtcd, bothWays), judge: judgeCutEtcd},
-	{name: "cut-etcd-answers", about: "a node hears nothing of etcd; etcd hears the node", times: 1, shape: networked, play: cut(toEtcd, answers), judge: judgeCutEtcd},
+	{name: "cut-etcd-answers", about: "a node hears nothing of etcd; etcd hears the node", times: 1, shape: networked, play: cut(toEtcd, answers), judge: judgeCutEtcdAnswers},
 	{name: "cut-etcd-requests", about: "etcd hears nothing of a node; the node hears etcd", times: 1, shape: networked, play: cut(toEtcd, requests), judge: judgeCutEtcd},
 	{name: "cut-database", about: "a node and the database are cut from each other", times: 2, shape: networked, play: cut(toDatabase, bothWays), judge: judgeCutDatabase},
 	{name: "cut-database-answers", about: "a node hears nothing of the database; that hears the node", times: 1, shape: networked, play: cut(toDatabase, answers), judge: judgeCutDatabase},
