@@ -105,7 +105,7 @@ func TestAWorkerThatStopsGetsNothingMore(t *testing.T) {
 		})
 		j := r.job("j", job.Schedule{Kind: job.KindImmediate})
 		go func() { _, _, _ = r.node.Create(context.Background(), j) }() // its slot tells
-		time.Sleep(3 * time.Second) // the job is stored, and its slot's claim is under way
+		time.Sleep(3 * time.Second)                                      // the job is stored, and its slot's claim is under way
 		if n := len(r.slots(j.UID)); n != 0 {
 			t.Fatalf("%d slots are stored already: the test shows nothing", n)
 		}
