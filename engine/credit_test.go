@@ -97,15 +97,16 @@ func TestAStreamBeginsWithWhatIsOwned(t *testing.T) {
 func TestAWorkerThatStopsGetsNothingMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		w := r.joinOf(5, job.OutcomeNone)
+		j := r.job("j", job.Schedule{Kind: job.KindOnce, At: job.At(time.Now().Add(5 * time.Second))})
+		r.create(j)
+		time.Sleep(3 * time.Second)
 		r.db.Use(func(op storefault.Op) (f storefault.Fault) {
 			if op == storefault.Commit {
 				f.Delay = 2 * time.Second
 			}
 			return f
 		})
-		j := r.job("j", job.Schedule{Kind: job.KindImmediate})
-		go func() { _, _, _ = r.node.Create(context.Background(), j) }() // its slot tells
-		time.Sleep(3 * time.Second)                                      // the job is stored, and its slot's claim is under way
+		time.Sleep(3 * time.Second) // it is due, and its slot's claim is under way
 		if n := len(r.slots(j.UID)); n != 0 {
 			t.Fatalf("%d slots are stored already: the test shows nothing", n)
 		}
