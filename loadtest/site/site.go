@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -157,11 +158,26 @@ func (s *Site) address(name string, port int) (string, error) {
 	if s.network != nil {
 		return net.JoinHostPort(s.network.Address(name), strconv.Itoa(port)), nil
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	return freeAddress()
+}
+
+// Ports below those that systems give to outgoing connections: such a connection could take a port
+// before its program listens, or while that is restarted.
+const lowestPort, highestPort = 12000, 31999
+
+// freeAddress is a port of loopback that nobody listens at now.
+func freeAddress() (string, error) {
+	var err error
+	for range 100 {
+		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
+		l, listenErr := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if listenErr != nil {
+			err = listenErr
+			continue
+		}
+		return l.Addr().String(), l.Close()
 	}
-	return l.Addr().String(), l.Close()
+	return "", fmt.Errorf("no free port: %w", err)
 }
 
 // Network is where its processes stand; nil if they are all on loopback.
