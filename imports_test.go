@@ -25,6 +25,8 @@ var law = map[string]struct {
 }{
 	// Leaves: what things are.
 	"internal/intern": {},
+	// Ports for programs that a test or a small site starts.
+	"internal/freeport": {},
 	// Certificates in files, for all who connect or listen; and what makes them for tests and small sites.
 	"internal/certs":           {others: []string{"google.golang.org/grpc"}},
 	"internal/certs/authority": {ours: []string{"internal/certs"}},
@@ -45,7 +47,7 @@ var law = map[string]struct {
 	"coordinator/solo":            {ours: []string{"coordinator", "shard"}},
 	"coordinator/etcd":            {ours: []string{"coordinator", "shard"}, others: []string{"go.etcd.io/etcd/api/v3", "go.etcd.io/etcd/client/v3", "go.uber.org/zap"}},
 	"coordinator/coordinatortest": {ours: []string{"coordinator", "shard"}},
-	"coordinator/etcd/etcdtest":   {ours: []string{"coordinator/etcd"}, others: []string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/server/v3"}},
+	"coordinator/etcd/etcdtest":   {ours: []string{"coordinator/etcd", "internal/freeport"}, others: []string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/server/v3"}},
 	"coordinator/etcdserver":      {others: []string{"go.etcd.io/etcd/client/pkg/v3", "go.etcd.io/etcd/server/v3"}},
 
 	// The heart.
@@ -108,11 +110,11 @@ var law = map[string]struct {
 	"loadtest/capacity": {},
 	"loadtest/process":  {},
 	"loadtest/workload": {ours: []string{"loadtest/checker", "store", "job", "workersdk"}, others: []string{"golang.org/x/sync"}},
-	"loadtest/bench": {ours: []string{"loadtest/checker", "loadtest/process", "loadtest/workload", "store", "store/cockroach/pgtest", "job", "shard", "proto/carillon/v1"},
+	"loadtest/bench": {ours: []string{"internal/freeport", "loadtest/checker", "loadtest/process", "loadtest/workload", "store", "store/cockroach/pgtest", "job", "shard", "proto/carillon/v1"},
 		others: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/HdrHistogram/hdrhistogram-go",
 			"github.com/jackc/pgx/v5", "golang.org/x/sync"}},
 	// A whole cluster as processes, what breaks it, and what shows it.
-	"loadtest/site": {ours: []string{"internal/again", "loadtest/process", "proto/carillon/v1", "store/cockroach/pgtest"},
+	"loadtest/site": {ours: []string{"internal/again", "internal/freeport", "loadtest/process", "proto/carillon/v1", "store/cockroach/pgtest"},
 		others: []string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap", "golang.org/x/sync", "golang.org/x/sys/unix", "google.golang.org/grpc"}},
 	"loadtest/cluster": {ours: []string{"loadtest/site", "workersdk"}},
 	"loadtest/failover": {ours: []string{"job", "loadtest/checker", "loadtest/process", "loadtest/site", "loadtest/workload", "proto/carillon/v1", "shard", "store", "store/cockroach", "store/cockroach/pgtest"},
@@ -121,7 +123,7 @@ var law = map[string]struct {
 		others: []string{"github.com/jackc/pgx/v5", "golang.org/x/sync"}},
 	"loadtest/sandbox":  {ours: []string{"loadtest/process", "proto/carillon/v1"}, others: []string{"google.golang.org/grpc"}},
 	"loadtest/ghz":      {ours: []string{"loadtest/process", "loadtest/sandbox", "proto/carillon/v1"}, others: []string{"google.golang.org/protobuf"}},
-	"loadtest/demo":     {ours: []string{"loadtest/process", "proto/carillon/v1", "workersdk"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
+	"loadtest/demo":     {ours: []string{"internal/freeport", "loadtest/process", "proto/carillon/v1", "workersdk"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"loadtest/checker":  {ours: []string{"store", "job", "shard"}},
 	"internal/testgate": {},
 	// How callers treat a cluster in which shards move.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/carillon-scheduler/carillon/internal/freeport"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	worker "github.com/carillon-scheduler/carillon/workersdk"
 )
@@ -177,16 +177,6 @@ type dev struct {
 	handlers         carillonv1.HandlerServiceClient
 }
 
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func startDev(t *testing.T, env ...string) *dev {
 	t.Helper()
 	data := t.TempDir()
@@ -196,7 +186,7 @@ func startDev(t *testing.T, env ...string) *dev {
 // startNode starts a node by its command.
 func startNode(t *testing.T, data string, args []string, env ...string) *dev {
 	t.Helper()
-	d := &dev{data: data, args: args, env: env, grpc: freePort(t), http: freePort(t)}
+	d := &dev{data: data, args: args, env: env, grpc: freeport.For(t), http: freeport.For(t)}
 	conn, err := grpc.NewClient(d.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 100 * time.Millisecond}),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))

@@ -14,6 +14,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/carillon-scheduler/carillon/internal/freeport"
 )
 
 // etcdMember is a `carillon etcd` that can be killed and started again.
@@ -65,11 +67,11 @@ func startEtcd(t *testing.T, certs string, names ...string) []*etcdMember {
 	var all []string
 	peers := map[string]string{}
 	for _, name := range names {
-		peers[name] = freePort(t)
+		peers[name] = freeport.For(t)
 		all = append(all, fmt.Sprintf("%s=%s://%s", name, scheme, peers[name]))
 	}
 	for _, name := range names {
-		client := freePort(t)
+		client := freeport.For(t)
 		m := &etcdMember{client: scheme + "://" + client, args: append([]string{"etcd", "--name", name, "--data", filepath.Join(t.TempDir(), name),
 			"--listen-client", client, "--listen-peer", peers[name], "--initial-cluster", strings.Join(all, ","), "--new"}, more...)}
 		m.start(t)
@@ -194,8 +196,8 @@ func TestFlagsOfEtcd(t *testing.T) {
 // SIGTERM ends a member that never found the others.
 func TestSIGTERMOfALonelyMember(t *testing.T) {
 	t.Parallel()
-	a, b := freePort(t), freePort(t)
-	m := &etcdMember{args: []string{"etcd", "--name", "a", "--data", filepath.Join(t.TempDir(), "a"), "--listen-client", freePort(t), "--listen-peer", a,
+	a, b := freeport.For(t), freeport.For(t)
+	m := &etcdMember{args: []string{"etcd", "--name", "a", "--data", filepath.Join(t.TempDir(), "a"), "--listen-client", freeport.For(t), "--listen-peer", a,
 		"--initial-cluster", "a=http://" + a + ",b=http://" + b}}
 	m.start(t)
 	eventually(t, 30*time.Second, "it waits", func() bool { return m.logs.String() != "" })

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/internal/freeport"
 )
 
 // secured is a server with mTLS as processes see it.
@@ -35,7 +37,7 @@ func makeCerts(t *testing.T, dir string, commands ...string) {
 
 func startSecured(t *testing.T) *secured {
 	t.Helper()
-	s := &secured{t: t, dir: filepath.Join(t.TempDir(), "tls"), grpc: freePort(t), http: freePort(t)}
+	s := &secured{t: t, dir: filepath.Join(t.TempDir(), "tls"), grpc: freeport.For(t), http: freeport.For(t)}
 	makeCerts(t, s.dir, "init", "node n1", "worker w1", "worker w2", "client ann")
 	file := write(t, "carillon.yaml", "node: n1\nstore: sqlite:"+filepath.Join(t.TempDir(), "c.db")+"\nlisten: "+s.grpc+"\nhttp: "+s.http+
 		"\ntls:\n  cert: "+s.file("node-n1.crt")+"\n  key: "+s.file("node-n1.key")+"\n  client_ca: "+s.file("ca.crt")+"\n  require_client_cert: true\n")

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/carillon-scheduler/carillon/internal/freeport"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/loadtest/process"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
@@ -30,7 +31,8 @@ type rig struct {
 	pg         *pgtest.Server
 	node       *process.Process
 	worker     *process.Process
-	bare       int64  // resident bytes of the node before any worker came
+	bare       int64 // resident bytes of the node before any worker came
+	ports      freeport.Ports
 	grpc, http string // host:port of the node
 	log        *os.File
 	web        *http.Client
@@ -65,7 +67,13 @@ func start(ctx context.Context, cfg Config, dir string, fail context.CancelCause
 	if err := r.startStore(ctx); err != nil {
 		return r, err
 	}
-	if err := r.startNode(ctx, "127.0.0.1:0", "127.0.0.1:0"); err != nil {
+	if r.grpc, err = r.ports.Reserve(); err != nil {
+		return r, err
+	}
+	if r.http, err = r.ports.Reserve(); err != nil {
+		return r, err
+	}
+	if err := r.startNode(ctx); err != nil {
 		return r, err
 	}
 	if err := r.connect(); err != nil {
@@ -136,8 +144,8 @@ func (r *rig) startStore(ctx context.Context) (err error) {
 }
 
 // startNode starts the node and waits until it is ready.
-func (r *rig) startNode(ctx context.Context, grpcAddress, httpAddress string) (err error) {
-	args := []string{"server", "--migrate", "--node", "bench", "--grpc", grpcAddress, "--http", httpAddress, "--log-level", "warn"}
+func (r *rig) startNode(ctx context.Context) (err error) {
+	args := []string{"server", "--migrate", "--node", "bench", "--grpc", r.grpc, "--http", r.http, "--log-level", "warn"}
 	if r.cfg.Profiles != "" {
 		args = append(args, "--pprof")
 	}
@@ -152,7 +160,6 @@ func (r *rig) startNode(ctx context.Context, grpcAddress, httpAddress string) (e
 	if err := r.await(ctx, "the node is up", r.node, banner.Found()); err != nil {
 		return err
 	}
-	r.grpc, r.http = banner.Addresses()
 	err = r.eventually(ctx, readyTimeout, "the node is ready", func(ctx context.Context) (bool, error) {
 		resp, err := r.get(ctx, "/readyz")
 		if err != nil {
@@ -210,7 +217,7 @@ func (r *rig) killNode(ctx context.Context) error {
 	if err := r.node.Kill(); err != nil {
 		return err
 	}
-	return r.startNode(ctx, r.grpc, r.http)
+	return r.startNode(ctx)
 }
 
 // restartNode ends the node and starts it again, at the same addresses, and returns how
@@ -220,7 +227,7 @@ func (r *rig) restartNode(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	began := time.Now()
-	err := r.startNode(ctx, r.grpc, r.http)
+	err := r.startNode(ctx)
 	return time.Since(began), err
 }
 
@@ -332,7 +339,7 @@ func (r *rig) stopAll() error {
 		errs = append(errs, r.log.Close())
 		r.log = nil
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.ports.Close())...)
 }
 
 // close ends the database, whose content was needed until now.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/freeport"
 	"github.com/carillon-scheduler/carillon/loadtest/process"
 )
 
@@ -35,7 +36,8 @@ type demo struct {
 	dir      string
 	log      *os.File
 
-	grpc, http     string // the server's addresses, from its first start on
+	ports          freeport.Ports
+	grpc, http     string // the server's addresses
 	server, worker *process.Process
 	api            *api
 
@@ -50,7 +52,7 @@ type demo struct {
 // play plays the story and leaves nothing running. The temporary folder stays if
 // something went wrong.
 func play(ctx context.Context, carillon string, live time.Duration, s *screen) (err error) {
-	d := &demo{carillon: carillon, live: live, screen: s, grpc: "127.0.0.1:0", http: "127.0.0.1:0"}
+	d := &demo{carillon: carillon, live: live, screen: s}
 	if err := d.open(); err != nil {
 		return err
 	}
@@ -69,7 +71,13 @@ func (d *demo) open() (err error) {
 	if d.dir, err = os.MkdirTemp("", "carillon-demo-"); err != nil {
 		return err
 	}
-	d.log, err = os.Create(filepath.Join(d.dir, "demo.log"))
+	if d.log, err = os.Create(filepath.Join(d.dir, "demo.log")); err != nil {
+		return err
+	}
+	if d.grpc, err = d.ports.Reserve(); err != nil {
+		return err
+	}
+	d.http, err = d.ports.Reserve()
 	return err
 }
 
@@ -84,7 +92,7 @@ func (d *demo) close(remove bool) error {
 	if d.api != nil {
 		errs = append(errs, d.api.conn.Close())
 	}
-	errs = append(errs, d.log.Close())
+	errs = append(errs, d.log.Close(), d.ports.Close())
 	if remove {
 		errs = append(errs, os.RemoveAll(d.dir))
 	} else {
@@ -140,7 +148,7 @@ func (d *demo) spawn(what string, stdout io.Writer, name string, args ...string)
 	return process.Start(what, cmd)
 }
 
-// startServer starts the server on the addresses of its first start.
+// startServer starts the server.
 func (d *demo) startServer(ctx context.Context) (err error) {
 	b := process.NewBanner(d.log)
 	d.server, err = d.spawn("server", b, d.carillon, "dev", "--data", filepath.Join(d.dir, "data"), "--grpc", d.grpc, "--http", d.http)
@@ -151,7 +159,6 @@ func (d *demo) startServer(ctx context.Context) (err error) {
 	defer late.Stop()
 	select {
 	case <-b.Found():
-		d.grpc, d.http = b.Addresses()
 		return nil
 	case <-d.server.Ended():
 		return fmt.Errorf("the server ended at its start: %s", d.server.Ending())

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/carillon-scheduler/carillon/internal/freeport"
 )
 
 // Config says what a site is made of.
@@ -47,7 +48,8 @@ type Config struct {
 // Site is a cluster that runs.
 type Site struct {
 	cfg     Config
-	network *Network // nil: all are on loopback
+	network *Network       // nil: all are on loopback
+	ports   freeport.Ports // of loopback
 
 	Database *Database
 	Etcd     []*Member
@@ -153,31 +155,12 @@ func (s *Site) place() error {
 }
 
 // address is where a program of a name listens: on its own address in the network, at its usual
-// port, or on a free port of loopback.
+// port, or on a port of loopback that stays its own.
 func (s *Site) address(name string, port int) (string, error) {
 	if s.network != nil {
 		return net.JoinHostPort(s.network.Address(name), strconv.Itoa(port)), nil
 	}
-	return freeAddress()
-}
-
-// Ports below those that systems give to outgoing connections: such a connection could take a port
-// before its program listens, or while that is restarted.
-const lowestPort, highestPort = 12000, 31999
-
-// freeAddress is a port of loopback that nobody listens at now.
-func freeAddress() (string, error) {
-	var err error
-	for range 100 {
-		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		l, listenErr := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if listenErr != nil {
-			err = listenErr
-			continue
-		}
-		return l.Addr().String(), l.Close()
-	}
-	return "", fmt.Errorf("no free port: %w", err)
+	return s.ports.Reserve()
 }
 
 // Network is where its processes stand; nil if they are all on loopback.
@@ -229,7 +212,7 @@ func (s *Site) Stop() error {
 		errs = append(errs, s.network.close())
 		s.network = nil
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.ports.Close())...)
 }
 
 // stopAll ends programs at the same time; what doesn't run is fine.

@@ -21,6 +21,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/carillon-scheduler/carillon/internal/freeport"
 	"github.com/carillon-scheduler/carillon/workersdk/workersdktest"
 )
 
@@ -312,15 +313,11 @@ func TestAnswersWithoutEnd(t *testing.T) {
 }
 
 func TestNetworkErrors(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
+	nobody := freeport.For(t)
 	n := newSender(t, loopback()...)
-	r := do(t, n, params("http://"+l.Addr().String()+"/x?token=secret#secret", ""))
+	r := do(t, n, params("http://"+nobody+"/x?token=secret#secret", ""))
 	says(t, r, failed, "network", false, "refused")
-	says(t, r, failed, "network", false, "POST http://"+l.Addr().String()+"/x: ")
+	says(t, r, failed, "network", false, "POST http://"+nobody+"/x: ")
 	if strings.Contains(r.Text, "secret") {
 		t.Errorf("it tells the query: %s", r.Text)
 	}

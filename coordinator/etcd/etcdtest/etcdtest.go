@@ -4,7 +4,6 @@ package etcdtest
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/carillon-scheduler/carillon/coordinator/etcd"
+	"github.com/carillon-scheduler/carillon/internal/freeport"
 )
 
 // Cluster is an etcd of some members.
@@ -147,10 +147,5 @@ func (c *Cluster) Do(do func(ctx context.Context, client *clientv3.Client) error
 
 func freeURL(t *testing.T) url.URL {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return url.URL{Scheme: "http", Host: l.Addr().String()}
+	return url.URL{Scheme: "http", Host: freeport.For(t)}
 }
