@@ -3,7 +3,6 @@ package controlplane
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -203,7 +202,10 @@ func (s workerService) Poll(ctx context.Context, req *carillonv1.PollRequest) (*
 	for _, m := range others {
 		asked = append(asked, s.pollableOf(m))
 	}
-	rand.Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
+	for i := range asked { // in any order: none of the nodes is the first for everybody
+		j := i + int(s.core.Random()*float64(len(asked)-i))
+		asked[i], asked[j] = asked[j], asked[i]
+	}
 	sum := &pollSum{room: int(h.GetCapacity())}
 	for _, n := range asked {
 		if n.failedLately {

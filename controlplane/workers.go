@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -87,7 +86,7 @@ func (s workerService) Connect(stream carillonv1.WorkerService_ConnectServer) er
 
 // streamAge is when a new stream is too old: not all of them at the same time.
 func (s workerService) streamAge() time.Duration {
-	return s.streamMaxAge - rand.N(s.streamMaxAge/10+1)
+	return s.streamMaxAge - time.Duration(s.core.Random()*float64(s.streamMaxAge/10))
 }
 
 // receiveHello waits for the first message, for a bounded time.

@@ -46,7 +46,8 @@ func (k *link) useful() bool {
 // on, the next one is opened.
 func (l *loop) connect(ctx context.Context, k *link) {
 	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = minBackoff, maxBackoff, 2
+	pause.InitialInterval, pause.MaxInterval, pause.Multiplier, pause.RandomizationFactor = minBackoff, maxBackoff, 2, 0
+	jitter := l.w.jitter()
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	for tries := 0; ; tries++ {
@@ -69,7 +70,7 @@ func (l *loop) connect(ctx context.Context, k *link) {
 		if end.alive {
 			pause.Reset()
 		}
-		wait := pause.NextBackOff()
+		wait := time.Duration((0.5 + jitter.Float64()) * float64(pause.NextBackOff()))
 		l.log.Warn("the stream to the node ended; connecting again", "target", target, "error", end.err, "after", wait)
 		timer := time.NewTimer(wait)
 		select {

@@ -7,7 +7,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"os"
 	"regexp"
 	"strings"
@@ -196,6 +198,14 @@ func (w *Worker) newConn(target string) (*grpc.ClientConn, error) {
 	}
 	opts = append(opts, w.cfg.credentials.options()...)
 	return grpc.NewClient(target, append(opts, w.cfg.dial...)...)
+}
+
+// jitter chooses the pauses of one connector. It follows from the incarnation: what that is, is all that
+// chance decides of a worker.
+func (w *Worker) jitter() *mathrand.Rand {
+	seed := fnv.New64a()
+	_, _ = seed.Write([]byte(w.incarnation)) // a hash never fails
+	return mathrand.New(mathrand.NewPCG(seed.Sum64(), 0))
 }
 
 // Run connects and runs handlers until ctx ends, then shuts down as the package

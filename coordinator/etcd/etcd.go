@@ -373,10 +373,15 @@ type ClientConfig struct {
 	Endpoints          []string // host:port, or URLs
 	Username, Password string
 	TLS                *tls.Config // nil: in plain text
+	// Client makes the client instead; nil: the rest of the configuration does.
+	Client func() (*clientv3.Client, error)
 }
 
 // Dial makes a client. With a user it asks for a token at once, and fails if etcd doesn't answer.
 func Dial(cfg ClientConfig) (*clientv3.Client, error) {
+	if cfg.Client != nil {
+		return cfg.Client()
+	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: cfg.Endpoints, Username: cfg.Username, Password: cfg.Password, TLS: cfg.TLS,
 		DialTimeout: callTimeout, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second, PermitWithoutStream: true,
