@@ -77,6 +77,7 @@ type slotState struct {
 	relist        bool              // whether it has a row in the backlog is not known
 	listed        bool              // it was displaced, and its row in the backlog is written
 	ended         []job.Attempt     // attempts that ended since, without ending the slot
+	previous      *accepted         // the newest result that was accepted and did not end the slot
 
 	timer    wheel.Timer
 	check    wheel.Timer // its next deadline or objective
@@ -92,6 +93,13 @@ type slotState struct {
 	started  job.Instant
 	noted    job.Instant // when its notes were stored last
 	reported int64       // the newest report of its attempt
+}
+
+// accepted names a result.
+type accepted struct {
+	worker  WorkerKey
+	token   Token
+	outcome job.Outcome
 }
 
 // timerKind says what a timer is for.

@@ -256,6 +256,40 @@ func TestLateSuccess(t *testing.T) {
 }
 
 // A result whose answer was lost, or is still to come, is no late result.
+// While the database was away, a result that had been accepted was repeated until the slot was claimed
+// again, and each repeat was then refused and recorded as too late: the worker heard both.
+func TestARepeatOfAnAcceptedResultIsAcknowledgedOnceTheSlotIsClaimedAgain(t *testing.T) {
+	for _, hold := range []bool{false, true} { // the database is away
+		r := newRig(t)
+		r.join("w", 2)
+		r.create(r.newJob("fails", job.Schedule{Kind: job.KindImmediate}))
+		a := find[Assign](r)
+		r.hold = hold
+		r.step(Result{Worker: a.Worker, Token: a.Token, Outcome: job.OutcomeReleased})
+		r.pump()
+		r.step(Result{Worker: a.Worker, Token: a.Token, Outcome: job.OutcomeReleased})
+		r.release()
+		if got := r.slots[a.Token.Key]; got.State != job.Running || got.Attempt != 2 {
+			t.Fatalf("%+v", got)
+		}
+		r.step(Result{Worker: a.Worker, Token: a.Token, Outcome: job.OutcomeReleased})
+		acks := takeAll[Ack](r)
+		for _, ack := range acks {
+			if !ack.Accepted {
+				t.Errorf("with held commits %v: refused: %+v", hold, ack)
+			}
+		}
+		if len(acks) != 3 || len(r.late) > 0 {
+			t.Errorf("with held commits %v: %d answers, late results %+v", hold, len(acks), r.late)
+		}
+		// Another outcome of the same attempt is none that was accepted.
+		r.step(Result{Worker: a.Worker, Token: a.Token, Outcome: job.OutcomeSucceeded})
+		if find[Ack](r).Accepted {
+			t.Error("a success was accepted of an attempt that had been handed back")
+		}
+	}
+}
+
 func TestARepeatedResultIsAcknowledgedAgain(t *testing.T) {
 	r := newRig(t)
 	r.join("w", 2)

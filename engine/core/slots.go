@@ -391,9 +391,10 @@ func (e Result) apply(s *Shard) {
 		s.holdResult(e) // the database knows
 	case s.holds(slot, e.Worker, e.Token):
 		s.accept(slot, e)
-	case endedBy(&slot.row, e):
+	case endedBy(&slot.row, e), slot.previous != nil && *slot.previous == accepted{e.Worker, e.Token, e.Outcome}:
 		// Its own result again, since the answer was lost or is still to come: it is
-		// answered after the write that may be under way.
+		// answered after the write that may be under way. The slot may have been claimed
+		// again meanwhile.
 		slot.messages = append(slot.messages, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
 		s.markDirty(slot)
 	case s.acceptsLate(&slot.row, e):
@@ -414,6 +415,9 @@ func (s *Shard) accept(slot *slotState, e Result) {
 	slot.messages = append(slot.messages, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
 	slot.noteEnd(e)
 	s.end(slot, s.endingOf(slot, e))
+	if !slot.row.State.Final() {
+		slot.previous = &accepted{e.Worker, e.Token, e.Outcome}
+	}
 }
 
 // endingOf makes a worker's words storable: whatever they are, the end of the
