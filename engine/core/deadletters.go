@@ -61,6 +61,9 @@ func (e DiscardSlot) apply(s *Shard) {
 		return
 	}
 	s.note(store.EventSlotDiscarded, slot.row.Key.UID, slot.row.Key.FireTime, e.Reason)
+	if a := slot.row.NewestAttempt(); a.Number > 0 {
+		slot.ended = append(slot.ended, a) // it ended when the slot died, and the slot ends now
+	}
 	slot.row.ErrorText = job.CleanText([]byte("discarded: "+e.Reason+"\n"+slot.row.ErrorText), job.MaxErrorBytes)
 	s.finish(slot, job.Discarded)
 	s.answerWith(slot, e.Tag)

@@ -99,6 +99,8 @@ func TestDiscard(t *testing.T) {
 	r := newRig(t)
 	r.join("w", 10)
 	found := r.deadOne("j")
+	died := r.now
+	r.sleep(time.Minute)
 	r.step(DiscardSlot{Tag: 5, Found: found, Reason: "ann: not needed"})
 	reply := find[Reply](r)
 	if reply.Slot == nil || reply.Slot.State != job.Discarded || !strings.Contains(reply.Slot.ErrorText, "ann: not needed") || reply.Slot.ErrorCode != "boom" {
@@ -108,6 +110,10 @@ func TestDiscard(t *testing.T) {
 		t.Errorf("the dead letter is there: %v; %d slots in memory", r.dead[found.Slot.Key], len(r.s.slots))
 	}
 	r.wantStates("DISCARDED:1 ")
+	// Its last attempt seemed to have run until the slot was discarded.
+	if tries := r.attempts[found.Slot.Key]; len(tries) == 0 || tries[len(tries)-1].EndedAt > died || tries[len(tries)-1].Number != found.Slot.Attempt {
+		t.Errorf("attempts %+v, died at %s", tries, died)
+	}
 }
 
 // What isn't dead is neither redriven nor discarded, and a job that has ended isn't run.

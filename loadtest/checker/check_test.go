@@ -450,7 +450,7 @@ var seeds = []struct {
 		a.Jobs, h.Ledger.Acked = nil, nil
 	}},
 	{8, "an earlier claim that won", func(h *history) { h.Shards[0].TakeOvers[1].Rev, h.Shards[0].Rev = 0, 0 }},
-	{8, "a shard of another claim", func(h *history) { h.Shards[0].Rev = 3 }},
+	{8, "a shard of an older claim than that of its newest epoch", func(h *history) { h.Shards[0].Rev-- }},
 	{8, "a shard of another generation", func(h *history) { h.Shards[0].Gen = 3 }},
 	{8, "a generation that falls", func(h *history) { h.Shards[0].TakeOvers[0].Gen = 1 }},
 	{8, "a shard that doesn't stand at its newest epoch", func(h *history) { h.Shards[0].Epoch = 3 }},

@@ -21,7 +21,8 @@ func epochsGrow(w *world, v *view) {
 		}
 		newest = t
 	}
-	if v.Epoch != newest.Epoch || v.Gen != newest.Gen || v.Rev != newest.Rev {
+	// An owner may have put a later claim in the place of the one under which it took the shard.
+	if v.Epoch != newest.Epoch || v.Gen != newest.Gen || v.Rev < newest.Rev {
 		w.complain(v, job.SlotKey{}, "stands at epoch %d of claim (%d, %d); the last take-over was epoch %d of claim (%d, %d)",
 			v.Epoch, v.Gen, v.Rev, newest.Epoch, newest.Gen, newest.Rev)
 	}

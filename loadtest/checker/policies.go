@@ -86,7 +86,9 @@ func limitIsKept(w *world, v *view, j *job.Job) {
 	for _, s := range spans {
 		open = slices.DeleteFunc(open, func(o span) bool { return o.to <= s.from.Add(w.ClockError) })
 		if open = append(open, s); len(open) > limit {
-			w.complain(v, s.slot, "attempt %d was claimed at %s, when %d others of its job ran, which may be %d at a time", s.number, s.from, len(open)-1, limit)
+			o := open[0]
+			w.complain(v, s.slot, "attempt %d was claimed at %s, when %d others of its job ran, which may be %d at a time: one is attempt %d of slot %s, from %s to %s",
+				s.number, s.from, len(open)-1, limit, o.number, o.slot.FireTime.ID(), o.from, o.to)
 			return
 		}
 	}
