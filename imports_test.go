@@ -126,6 +126,8 @@ var law = map[string]struct {
 	"loadtest/demo":     {ours: []string{"internal/freeport", "loadtest/process", "proto/carillon/v1", "workersdk"}, others: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"loadtest/checker":  {ours: []string{"store", "job", "shard"}},
 	"internal/testgate": {},
+	// The database of a simulation.
+	"loadtest/sim/model": {ours: []string{"store", "store/storekit", "job", "shard"}},
 	// How callers treat a cluster in which shards move.
 	"internal/again": {ours: []string{"proto/carillon/v1"}, others: []string{"github.com/google/uuid", "google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc"}},
 }
