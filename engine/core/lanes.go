@@ -283,7 +283,7 @@ func (n *line) known() bool {
 
 // wantsSlots reports whether slots of the line should come back to memory.
 func (s *Shard) wantsSlots(n *line) bool {
-	return n.far.rows > 0 && !n.far.reading && !n.far.paused && (n.stale || len(n.slots) < s.cfg.LineLimit/2)
+	return n.far.rows > 0 && !n.far.reading && !n.far.paused && (n.stale || len(n.slots) < max(1, s.cfg.LineLimit/2))
 }
 
 // laneReads returns the reads of lines, in an order that doesn't depend on the map's.

@@ -304,3 +304,21 @@ func TestAJobSetAsideFillsNoMemory(t *testing.T) {
 		}
 	}
 }
+
+// With room for one slot in line, what waited in the backlog never came back.
+func TestALineOfOne(t *testing.T) {
+	r := newRig(t)
+	r.cfg.LineLimit = 1
+	r.restart()
+	j := r.createWith("j", everySecond, job.Policies{Overlap: job.Overlap{Mode: job.OverlapQueue}})
+	r.sleep(5*time.Second + 500*time.Millisecond)
+	r.join("w", 1)
+	for range 20 {
+		r.s.Dispatch("h")
+		r.pump()
+		r.serve(job.OutcomeSucceeded)
+	}
+	if done := r.successes; len(done) < 5 {
+		t.Errorf("%d of the slots ran: %v", len(done), r.of(j))
+	}
+}

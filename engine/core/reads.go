@@ -79,7 +79,9 @@ func (s *Shard) Reads() []Read {
 		s.reads.endedBefore, s.reads.ended, s.reads.endedFrom = s.reads.ended, nil, s.now
 	}
 	var reads []Read
-	if !s.reads.once && s.wantsOnce() {
+	// What was adopted and not written yet is in the inbox still, which a read of the window passes
+	// over; a job that came too early for the window would be lost to both.
+	if !s.reads.once && s.wantsOnce() && len(s.pending.adopted) == 0 {
 		s.reads.once = true
 		s.once.issued = s.now.Add(s.cfg.OnceWindow)
 		reads = append(reads, Read{Kind: ReadOnce, After: s.once.to, Until: s.once.issued, Limit: s.cfg.PageLimit * 10})

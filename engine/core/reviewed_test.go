@@ -401,3 +401,24 @@ func TestAJobEndsAfterItsNewestSlotOfAShardThatIsBehind(t *testing.T) {
 		t.Errorf("the next job of the name begins at %s, before %s", begin, end)
 	}
 }
+
+// The window of jobs that fire once was read while a job was adopted: before that it was beyond the
+// window, and the read passed over it, since its row of the inbox was still there. It never fired.
+func TestTheWindowIsNotReadWhileAJobIsAdopted(t *testing.T) {
+	r := newRig(t)
+	r.join("w", 10)
+	r.sleep(time.Second)
+	r.now = r.s.once.to.FireTime.Add(-time.Second) // the window is to be read
+	j := r.newJob("late", job.Schedule{Kind: job.KindOnce, At: job.AtSecond(r.now.Add(r.cfg.OnceWindow / 2).Seconds())})
+	j.EffectiveFrom = r.now
+	r.jobs[j.UID], r.inbox[j.UID] = j, true
+	r.s.Step(r.now, InboxLoaded{Jobs: []job.Job{j}})
+	for _, read := range r.s.Reads() {
+		r.s.Step(r.now, r.answer(read)) // before the batch is written that adopts the job
+	}
+	r.pump()
+	r.sleep(r.cfg.OnceWindow)
+	if s := r.slots[job.SlotKey{FireTime: j.Schedule.At, UID: j.UID}]; s.State == job.StateNone {
+		t.Errorf("the job never fired; the shard has come to %s", r.s.watermark)
+	}
+}
