@@ -127,7 +127,14 @@ var law = map[string]struct {
 	"loadtest/checker":  {ours: []string{"store", "job", "shard"}},
 	"internal/testgate": {},
 	// The database of a simulation.
-	"loadtest/sim/model": {ours: []string{"store", "store/storekit", "job", "shard"}},
+	// A cluster in simulated time: what is real runs as it is, and what isn't is a model.
+	"loadtest/sim": {ours: []string{"controlplane", "coordinator/etcd", "engine", "engine/core", "internal/again", "job", "loadtest/checker", "loadtest/sim/dice", "loadtest/sim/model", "loadtest/sim/simetcd", "loadtest/sim/simnet",
+		"proto/carillon/v1", "shard", "store", "workersdk"}, others: []string{"go.etcd.io/etcd/client/v3", "google.golang.org/grpc", "google.golang.org/protobuf", "github.com/anishathalye/porcupine"}},
+	"loadtest/sim/dice":    {},
+	"loadtest/sim/replay":  {},
+	"loadtest/sim/simnet":  {ours: []string{"loadtest/sim/dice"}},
+	"loadtest/sim/simetcd": {ours: []string{"loadtest/sim/dice", "loadtest/sim/simnet"}, others: []string{"go.etcd.io/etcd/api/v3", "go.etcd.io/etcd/client/v3", "google.golang.org/grpc"}},
+	"loadtest/sim/model":   {ours: []string{"store", "store/storekit", "job", "shard"}},
 	// How callers treat a cluster in which shards move.
 	"internal/again": {ours: []string{"proto/carillon/v1"}, others: []string{"github.com/google/uuid", "google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc"}},
 }
