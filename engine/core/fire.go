@@ -175,6 +175,9 @@ type OnceLoaded struct {
 func (e OnceLoaded) apply(s *Shard) {
 	s.reads.open--
 	s.reads.once = false
+	if s.leaving {
+		return // nothing of it would fire, and so the watermark must not pass it: the next owner reads it
+	}
 	for i := range e.Jobs {
 		s.patchEnd(&e.Jobs[i])
 		s.armOnce(&e.Jobs[i])

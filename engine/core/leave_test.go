@@ -62,3 +62,30 @@ func TestAShardLeavesThoughMuchIsToBeWritten(t *testing.T) {
 		t.Errorf("left %v with %d slots, want 120", r.s.Left(), len(r.slots))
 	}
 }
+
+// The window of jobs that fire once was read late, and came while the shard gave itself up: its last
+// watermark passed a job of the window that it didn't fire any more, and the next owner looked no
+// further back.
+func TestAWindowThatComesLateIsLeftToTheNextOwner(t *testing.T) {
+	r := newRig(t)
+	r.join("w", 10)
+	due := r.s.once.to.FireTime.Add(3 * time.Second)
+	j := r.create(r.newJob("j", job.Schedule{Kind: job.KindOnce, At: job.AtSecond(due.Seconds())}))
+	r.deaf = func(read Read) bool { return read.Kind == ReadOnce }
+	r.sleep(due.Sub(r.now) + 2*time.Second)
+	if len(r.unheard) == 0 || len(r.slots) > 0 {
+		t.Fatalf("%d reads wait, %d slots", len(r.unheard), len(r.slots))
+	}
+	r.hold = true
+	r.s.Step(r.now, Trigger{Tag: 1, Job: r.jobs[j.UID]}) // something is to be written
+	r.pump()
+	r.s.Step(r.now, Leave{})
+	r.s.Step(r.now, r.answer(r.unheard[0]))
+	r.release()
+	r.deaf = nil
+	r.restart()
+	r.sleep(time.Second)
+	if s := r.slots[job.SlotKey{FireTime: j.Schedule.At, UID: j.UID}]; s.State == job.StateNone {
+		t.Errorf("the job never fired; the watermark is %s", r.watermark)
+	}
+}
