@@ -130,10 +130,10 @@ const (
 // while the database can't be reached there is nothing better to do, and nothing
 // is acknowledged. It returns an error only if ctx ends.
 func (l *loop) commit(ctx context.Context, g *group) error {
-	backoff := minBackoff
+	backoff, repeat := minBackoff, false
 	for len(g.members) > 0 {
 		began := time.Now()
-		statements, err := l.tryCommit(ctx, g)
+		statements, err := l.tryCommit(ctx, g, repeat)
 		if err == nil {
 			l.node.degraded.Store(false)
 			l.proof.committed(began, time.Since(began))
@@ -151,16 +151,17 @@ func (l *loop) commit(ctx context.Context, g *group) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		backoff = min(backoff*2, maxBackoff)
+		backoff, repeat = min(backoff*2, maxBackoff), true
+		l.tries++ // what was sent before must not be written after this
 	}
 	return nil
 }
 
 // tryCommit writes a group once, and returns how many statements that took.
-func (l *loop) tryCommit(ctx context.Context, g *group) (statements int, err error) {
+func (l *loop) tryCommit(ctx context.Context, g *group, repeat bool) (statements int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.CommitTimeout)
 	defer cancel()
-	batch := store.Batch{Now: g.at}
+	batch := store.Batch{Now: g.at, Try: l.tries, Repeat: repeat}
 	order := g.ascending()
 	for _, m := range order {
 		batch.Shards = append(batch.Shards, m.rows)

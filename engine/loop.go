@@ -38,6 +38,7 @@ type loop struct {
 	commits   chan *group
 	committed chan *group
 	inflight  *group
+	tries     int64 // commits that were sent again; the committer's
 	reads     chan readJob
 	unread    []readJob // wait for a reader: the loop itself never waits for one
 	reading   int       // reads that a reader has

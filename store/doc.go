@@ -11,7 +11,8 @@
 //     exists changes nothing and reports the row as it stands.
 //   - Compare and set. A slot changes only from the state and attempt that the
 //     writer names. Repeating a batch is therefore safe, also when nobody knows
-//     whether it was committed the first time.
+//     whether it was committed the first time; and once the repeat is committed, the
+//     first send is refused should it still come.
 //   - W. For every job without an inbox row, each occurrence in (effective from,
 //     watermark] has a slot or a skip record, or lies in a gap. The transaction
 //     that adopts a job from the inbox keeps this true for it.

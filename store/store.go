@@ -98,7 +98,13 @@ const MaxBatchRows = 2000
 
 // Batch is one group commit: the rows of several shards.
 type Batch struct {
-	Now    job.Instant // of the writer's clock: one instant for all rows
+	Now job.Instant // of the writer's clock: one instant for all rows
+	// Try grows whenever the writer sends a batch again without knowing what became of it, which
+	// Repeat says. Once a repeat is written, what was sent of its shards with a lower Try is refused
+	// like a batch of an older epoch: it may be under way still, long after its writer gave it up,
+	// and undo what was written since. Try begins anew with each epoch.
+	Try    int64
+	Repeat bool
 	Shards []ShardBatch
 }
 

@@ -48,11 +48,12 @@ func (db *DB) lostShards(ctx context.Context, b store.Batch) error {
 		for i := range b.Shards {
 			p := b.Shards[i].Proof
 			var epoch shard.Epoch
-			err := tx.QueryRow(ctx, selectEpoch, int32(p.Shard)).Scan(&epoch)
+			var try int64
+			err := tx.QueryRow(ctx, selectFence, int32(p.Shard)).Scan(&epoch, &try)
 			if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 				return err
 			}
-			if epoch != p.Epoch {
+			if epoch != p.Epoch || try > b.Try {
 				lost = append(lost, p.Shard)
 			}
 		}

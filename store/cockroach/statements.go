@@ -23,7 +23,10 @@ const fenceText = "another epoch owns a shard of this batch"
 // it locked as many as it named: a COMMIT that is already on its way can't get past
 // it.
 const lockFence = `SELECT (CASE WHEN count(*) = $3 THEN '1' ELSE '` + fenceText + `' END)::INT8 FROM (
-	SELECT h.shard FROM shards h WHERE (h.shard, h.epoch) IN (SELECT * FROM unnest($1::INT4[], $2::INT8[])) ORDER BY h.shard FOR UPDATE) held`
+	SELECT h.shard FROM shards h WHERE (h.shard, h.epoch) IN (SELECT * FROM unnest($1::INT4[], $2::INT8[])) AND h.try <= $4 ORDER BY h.shard FOR UPDATE) held`
+
+// raiseTry refuses what was sent of the shards before this batch, and is still under way.
+const raiseTry = `UPDATE shards SET try = $2 WHERE shard IN (SELECT * FROM unnest($1::INT4[]))`
 
 const (
 	moveWatermarks = `UPDATE shards h SET watermark = greatest(h.watermark, u.watermark), open_from = greatest(h.open_from, u.open_from),
@@ -121,6 +124,7 @@ const (
 // Reads of a commit: what stood in the way.
 const (
 	selectEpoch = `SELECT epoch FROM shards WHERE shard = $1`
+	selectFence = `SELECT epoch, try FROM shards WHERE shard = $1`
 	selectRival = `SELECT ` + storekit.JobColumns + ` FROM jobs j WHERE j.shard = $1
 		AND (j.uid = $2 OR (j.namespace = $3 AND j.request_id = $4) OR (j.namespace = $3 AND j.name = $5 AND j.ended_at IS NULL))
 		ORDER BY j.uid = $2 DESC, coalesce(j.request_id = $4, false) DESC LIMIT 1`
@@ -142,7 +146,7 @@ const (
 	raiseRevision = `INSERT INTO meta (key, value) VALUES ('revision', 1)
 		ON CONFLICT (key) DO UPDATE SET value = meta.value + 1 RETURNING value`
 	lockRow    = `SELECT owner, epoch, owner_gen, owner_rev, watermark, open_from, retained_from FROM shards WHERE shard = $1 FOR UPDATE`
-	takeRow    = `UPDATE shards SET owner = $1, epoch = $2, owner_gen = $3, owner_rev = $4 WHERE shard = $5 AND epoch = $6`
+	takeRow    = `UPDATE shards SET owner = $1, epoch = $2, owner_gen = $3, owner_rev = $4, try = 0 WHERE shard = $5 AND epoch = $6`
 	auditTake  = `INSERT INTO epochs (shard, epoch, owner, owner_gen, owner_rev, taken_at) VALUES ($1, $2, $3, $4, $5, ` + now + `)`
 	renewRow   = `UPDATE shards SET owner_gen = $1, owner_rev = $2 WHERE shard = $3 AND epoch = $4`
 	giveUpRows = `UPDATE shards h SET owner = '', epoch = h.epoch + 1 FROM unnest($1::INT4[], $2::INT8[]) AS u (shard, epoch)
@@ -314,6 +318,7 @@ func Statements() map[string]string {
 		"deleteInbox":           deleteInbox,
 		"insertEvents":          insertEvents,
 		"selectEpoch":           selectEpoch,
+		"selectFence":           selectFence,
 		"selectRival":           selectRival,
 		"selectRequest":         selectRequest,
 		"selectCursor":          selectCursor,
@@ -325,6 +330,7 @@ func Statements() map[string]string {
 		"raiseRevision":         raiseRevision,
 		"lockRow":               lockRow,
 		"takeRow":               takeRow,
+		"raiseTry":              raiseTry,
 		"renewRow":              renewRow,
 		"giveUpRows":            giveUpRows,
 		"auditGivenUp":          auditGivenUp,

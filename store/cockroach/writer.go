@@ -93,7 +93,10 @@ func (w *writer) returning(query string, args ...any) {
 func (w *writer) fence() {
 	shards := gather(w.b.Shards, func(s *store.ShardBatch) int32 { return int32(s.Proof.Shard) })
 	epochs := gather(w.b.Shards, func(s *store.ShardBatch) int64 { return int64(s.Proof.Epoch) })
-	w.exec(lockFence, shards, epochs, len(shards))
+	w.exec(lockFence, shards, epochs, len(shards), w.b.Try)
+	if w.b.Repeat {
+		w.exec(raiseTry, shards, w.b.Try)
+	}
 }
 
 func (w *writer) jobs() {

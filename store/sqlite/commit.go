@@ -14,6 +14,8 @@ import (
 
 const (
 	selectEpoch   = `SELECT epoch FROM shards WHERE shard = ?`
+	selectFence   = `SELECT epoch, try FROM shards WHERE shard = ?`
+	raiseTry      = `UPDATE shards SET try = ? WHERE shard = ?`
 	moveWatermark = `UPDATE shards SET watermark = max(watermark, ?), open_from = max(open_from, ?), retained_from = max(retained_from, ?) WHERE shard = ?`
 
 	insertJob = `INSERT INTO jobs (shard, uid, namespace, name, handler, params, kind, fire_at, schedule, retry, timeout_us,
@@ -69,7 +71,7 @@ const (
 
 // hotStatements are prepared when the file is opened.
 var hotStatements = []string{
-	selectEpoch, moveWatermark, insertJob, endJob, insertRequest, insertSlot, updateSlot, insertAttempt,
+	selectFence, moveWatermark, insertJob, endJob, insertRequest, insertSlot, updateSlot, insertAttempt,
 	insertBacklog, deleteBacklog, insertDead, insertGap, moveGap, closeGap, deleteInbox, insertEvent,
 }
 
@@ -78,7 +80,7 @@ func (db *DB) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) 
 	var out store.Outcome
 	err := db.inTx(ctx, func(tx *writeTx) error {
 		out = store.Outcome{Shards: make([]store.ShardOutcome, len(b.Shards))}
-		if err := tx.checkFence(b.Shards); err != nil {
+		if err := tx.checkFence(&b); err != nil {
 			return err
 		}
 		for i := range b.Shards {
@@ -93,23 +95,32 @@ func (db *DB) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) 
 }
 
 // checkFence aborts unless every shard of the batch stands under its writer's
-// epoch. The transaction is the only writer, so what it reads here stays true
-// until it ends.
-func (t *writeTx) checkFence(batches []store.ShardBatch) error {
+// epoch, and none was repeated since the batch was sent. The transaction is the only
+// writer, so what it reads here stays true until it ends.
+func (t *writeTx) checkFence(b *store.Batch) error {
 	var lost []shard.ID
-	for i := range batches {
-		p := batches[i].Proof
+	for i := range b.Shards {
+		p := b.Shards[i].Proof
 		var epoch shard.Epoch
-		err := t.queryRow(selectEpoch, int64(p.Shard)).Scan(&epoch)
+		var try int64
+		err := t.queryRow(selectFence, int64(p.Shard)).Scan(&epoch, &try)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		if epoch != p.Epoch {
+		if epoch != p.Epoch || try > b.Try {
 			lost = append(lost, p.Shard)
 		}
 	}
 	if len(lost) > 0 {
 		return fenced(lost...)
+	}
+	for i := range b.Shards {
+		if !b.Repeat {
+			break
+		}
+		if _, err := t.exec(raiseTry, b.Try, int64(b.Shards[i].Proof.Shard)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

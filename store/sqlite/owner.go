@@ -143,7 +143,7 @@ func (db *DB) ClusterID(ctx context.Context) (string, error) {
 
 func (t *writeTx) raiseEpoch(o store.Owned, owner string, gen, rev int64) (store.Owned, error) {
 	o.Proof.Epoch++
-	if _, err := t.exec(`UPDATE shards SET owner = ?, epoch = ?, owner_gen = ?, owner_rev = ? WHERE shard = ?`,
+	if _, err := t.exec(`UPDATE shards SET owner = ?, epoch = ?, owner_gen = ?, owner_rev = ?, try = 0 WHERE shard = ?`,
 		owner, int64(o.Proof.Epoch), gen, rev, int64(o.Proof.Shard)); err != nil {
 		return o, err
 	}

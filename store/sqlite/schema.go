@@ -58,6 +58,8 @@ var upgrades = [][]string{{
 }, {
 	`ALTER TABLE slots ADD COLUMN notes BLOB NOT NULL DEFAULT X''`,
 	`ALTER TABLE attempts ADD COLUMN log TEXT NOT NULL DEFAULT ''`,
+}, {
+	`ALTER TABLE shards ADD COLUMN try INTEGER NOT NULL DEFAULT 0`,
 }}
 
 // schemaVersion is the newest version. A file of a later one is refused.

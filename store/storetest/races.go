@@ -55,6 +55,48 @@ var raceTests = map[string]func(*testing.T, *world){
 			}
 		}
 	},
+	// A commit whose answer was lost is sent again; then the slot goes on. What was sent first comes
+	// only now, from a machine that stood still: it must not undo what was written since.
+	"a commit that comes after its repeat": func(t *testing.T, w *world) {
+		j := w.recurring(1, "j")
+		w.create(j)
+		waits := w.slot(&j, w.at)
+		runs := claimed(waits, w.owned[1].Proof.Epoch)
+		retries := runs
+		retries.State, retries.NotBefore = job.Ready, waits.CreatedAt+7
+		key := func(rank job.Instant) store.BacklogKey {
+			return store.BacklogKey{Waiting: true, Handler: "h", Rank: rank, Slot: waits.Key}
+		}
+		w.commit(1, store.ShardBatch{Slots: []job.Slot{waits}, BacklogPuts: []store.BacklogRow{{Key: key(w.at), WakeAt: w.at, ReadyAt: waits.CreatedAt, Trigger: waits.Trigger}}})
+		send := func(b store.Batch, rows store.ShardBatch) error {
+			rows.Proof = w.owned[1].Proof
+			b.Now, b.Shards = w.at, []store.ShardBatch{rows, {Proof: w.owned[2].Proof, Watermark: w.at}}
+			_, err := w.Commit(w.ctx, b)
+			return err
+		}
+		gap := store.Gap{Key: store.GapKey{To: w.at}, From: w.at - 10, Cursor: job.SlotKey{FireTime: w.at - 10}, MadeAt: w.at}
+		claim := store.ShardBatch{Updates: []store.SlotUpdate{{Slot: runs, FromState: job.Ready}}, BacklogDels: []store.BacklogKey{key(w.at)}, GapPuts: []store.Gap{gap}}
+		w.ok(send(store.Batch{Try: 4, Repeat: true}, claim)) // the repeat of a first send with 3
+		w.ok(send(store.Batch{Try: 4}, store.ShardBatch{
+			Updates:     []store.SlotUpdate{{Slot: retries, FromState: job.Running, FromAttempt: 1}},
+			BacklogPuts: []store.BacklogRow{{Key: key(w.at), WakeAt: w.at + 7, ReadyAt: retries.NotBefore, Trigger: retries.Trigger}},
+			GapMoves:    []store.GapMove{{Key: gap.Key, From: gap.Cursor, Closed: true}},
+		}))
+		before := w.audit(1)
+		fenced := (*store.FencedError)(nil)
+		if err := send(store.Batch{Try: 3}, claim); !errors.As(err, &fenced) || len(fenced.Shards) != 2 {
+			t.Errorf("the first send: %v, want it to be fenced in both shards", err)
+		}
+		if diff := cmp.Diff(before, w.audit(1)); diff != "" {
+			t.Errorf("the first send changed what was written since:\n%s", diff)
+		}
+		w.ok(send(store.Batch{Try: 5, Repeat: true}, store.ShardBatch{}))
+		// Another owner counts anew.
+		w.owned[1] = w.takeOver(1, "b", 0, 7)
+		w.commit(1, store.ShardBatch{Watermark: w.at + 1})
+		w.owned[2] = w.reload(2)
+		w.commit(2, store.ShardBatch{Watermark: w.at + 1})
+	},
 	// Rivals for one shard: the one with the latest claim keeps it, and each epoch was
 	// given once.
 	"many take-overs at once": func(t *testing.T, w *world) {

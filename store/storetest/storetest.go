@@ -71,6 +71,13 @@ func (w *world) takeOver(id shard.ID, node string, gen, rev int64) store.Owned {
 	return o
 }
 
+func (w *world) reload(id shard.ID) store.Owned {
+	w.t.Helper()
+	o, err := w.Reload(w.ctx, w.owned[id].Proof)
+	w.ok(err)
+	return o
+}
+
 // uid returns a new uid; later ones are larger.
 func (w *world) uid() job.UID {
 	w.lastID++

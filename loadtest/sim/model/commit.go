@@ -20,12 +20,17 @@ func (m *Store) Commit(ctx context.Context, b store.Batch) (store.Outcome, error
 		return store.Outcome{}, err
 	}
 	defer m.leave()
-	if err := m.checkFence(b.Shards); err != nil {
+	if err := m.checkFence(&b); err != nil {
 		return store.Outcome{}, err
 	}
 	for i := range b.Shards {
 		if err := checkSizes(&b.Shards[i]); err != nil {
 			return store.Outcome{}, err
+		}
+	}
+	for i := range b.Shards {
+		if b.Repeat {
+			m.shard(b.Shards[i].Proof.Shard).try = b.Try
 		}
 	}
 	out := store.Outcome{Shards: make([]store.ShardOutcome, len(b.Shards)), Statements: len(b.Shards)}
@@ -37,12 +42,16 @@ func (m *Store) Commit(ctx context.Context, b store.Batch) (store.Outcome, error
 	return out, nil
 }
 
-// checkFence fails unless every shard of the batch stands under its writer's epoch.
-func (m *Store) checkFence(batches []store.ShardBatch) error {
+// checkFence fails unless every shard of the batch stands under its writer's epoch, and none was
+// repeated since the batch was sent.
+func (m *Store) checkFence(b *store.Batch) error {
 	var lost []shard.ID
-	for i := range batches {
-		p := batches[i].Proof
-		if s := m.shard(p.Shard); s == nil || s.epoch != p.Epoch {
+	for i := range b.Shards {
+		p := b.Shards[i].Proof
+		s := m.shard(p.Shard)
+		stale := s == nil || s.epoch != p.Epoch
+		overtaken := s != nil && s.try > b.Try
+		if stale || overtaken {
 			lost = append(lost, p.Shard)
 		}
 	}

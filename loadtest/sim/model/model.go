@@ -62,6 +62,7 @@ type rows struct {
 	owner                             string
 	epoch                             shard.Epoch
 	gen, rev                          int64
+	try                               int64 // of the newest repeat under the epoch
 	watermark, openFrom, retainedFrom job.Instant
 	epochs                            []store.TakeOver
 

@@ -118,7 +118,7 @@ func (m *Store) Owners(ctx context.Context) ([]store.Owner, error) {
 
 // raiseEpoch makes a new epoch, under which whoever wrote before is fenced.
 func (m *Store) raiseEpoch(s *rows, owner string, gen, rev int64) {
-	s.owner, s.gen, s.rev = owner, gen, rev
+	s.owner, s.gen, s.rev, s.try = owner, gen, rev, 0
 	s.epoch++
 	s.epochs = append(s.epochs, store.TakeOver{Epoch: s.epoch, Owner: owner, Gen: gen, Rev: rev, At: m.now()})
 }

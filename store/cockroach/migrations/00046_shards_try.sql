@@ -1,0 +1,6 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+ALTER TABLE shards ADD COLUMN IF NOT EXISTS try INT8 NOT NULL DEFAULT 0;
+
+-- +goose Down
+ALTER TABLE shards DROP COLUMN IF EXISTS try;
