@@ -128,7 +128,7 @@ var law = map[string]struct {
 	"internal/testgate": {},
 	// The database of a simulation.
 	// A cluster in simulated time: what is real runs as it is, and what isn't is a model.
-	"loadtest/sim": {ours: []string{"controlplane", "coordinator/etcd", "engine", "engine/core", "internal/again", "job", "loadtest/checker", "loadtest/sim/dice", "loadtest/sim/model", "loadtest/sim/simetcd", "loadtest/sim/simnet",
+	"loadtest/sim": {ours: []string{"controlplane", "coordinator/etcd", "engine", "engine/clock", "engine/core", "internal/again", "job", "loadtest/checker", "loadtest/sim/dice", "loadtest/sim/model", "loadtest/sim/simetcd", "loadtest/sim/simnet",
 		"proto/carillon/v1", "shard", "store", "workersdk"}, others: []string{"go.etcd.io/etcd/client/v3", "google.golang.org/grpc", "google.golang.org/protobuf", "github.com/anishathalye/porcupine"}},
 	"loadtest/sim/dice":    {},
 	"loadtest/sim/replay":  {},

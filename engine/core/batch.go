@@ -150,6 +150,7 @@ func (s *Shard) writeSlot(b *Batch, slot *slotState, viaCreate bool) {
 		b.Rows.Attempts = append(b.Rows.Attempts, store.SlotAttempt{Key: slot.row.Key, Attempt: a})
 	}
 	slot.ended = nil
+	slot.inserting = !slot.stored
 	slot.stored, slot.storedState, slot.storedAttempt, slot.touched = true, slot.row.State, slot.row.Attempt, false
 	b.slots = append(b.slots, slot)
 	b.messages = append(b.messages, slot.messages)
@@ -253,6 +254,7 @@ func (s *Shard) written(slot *slotState, messages []Message, e Committed) {
 		s.replaced(slot, stands)
 		return
 	}
+	slot.inserting = false
 	s.listed(slot)
 	for _, m := range messages {
 		if _, ok := m.(Assign); ok {

@@ -89,3 +89,36 @@ func TestAWindowThatComesLateIsLeftToTheNextOwner(t *testing.T) {
 		t.Errorf("the job never fired; the watermark is %s", r.watermark)
 	}
 }
+
+// The owner before had accepted a result, and its worker repeats it to the next one, which is about to
+// make the same slot: it said that the result had come too late.
+func TestAResultOfASlotThatTheOwnerBeforeMadeIsNotRefused(t *testing.T) {
+	r := newRig(t)
+	r.join("w", 1)
+	j := r.create(r.newJob("j", everySecond))
+	r.sleep(time.Second)
+	a := r.assigned()[0]
+	r.finish(a, job.OutcomeSucceeded)
+	r.watermark = a.Token.Key.FireTime - 1 // it died before it wrote how far it had come
+	r.said = nil
+	owned, loaded := r.load()
+	r.s = New(r.cfg, owned, loaded, r.workers, r.now)
+	r.hold = true
+	for range 5 { // until the batch is under way that makes the slot again
+		r.pump()
+		if r.held != nil && len(r.held.Rows.Slots) > 0 {
+			break
+		}
+		b := r.held
+		r.held = nil
+		r.s.Step(r.now, Committed{Outcome: r.commit(b.Rows)})
+	}
+	if r.held == nil || len(r.held.Rows.Slots) == 0 || r.held.Rows.Slots[0].Key.UID != j.UID {
+		t.Fatal("the slot isn't made again")
+	}
+	r.s.Step(r.now, Result{Worker: a.Worker, Token: a.Token, Outcome: job.OutcomeSucceeded})
+	r.release()
+	if acks := takeAll[Ack](r); len(acks) != 1 || !acks[0].Accepted || len(r.late) > 0 {
+		t.Errorf("answered by %+v, late results %+v", acks, r.late)
+	}
+}

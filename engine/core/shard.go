@@ -68,6 +68,7 @@ type slotState struct {
 	ref uint32
 
 	stored        bool // the database has a row
+	inserting     bool // as soon as the batch under way is written, and unless it has another one
 	storedState   job.State
 	storedAttempt int32
 	dirty         bool

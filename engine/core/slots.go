@@ -387,8 +387,8 @@ func (e Result) apply(s *Shard) {
 	s.stopped(e.Worker, e.Token)
 	slot := s.slots[e.Token.Key]
 	switch {
-	case slot == nil:
-		s.holdResult(e) // the database knows
+	case slot == nil, (!slot.stored || slot.inserting) && e.Token.Epoch != s.proof.Epoch:
+		s.holdResult(e) // the database knows: the owner before may have made the slot, and seen its end
 	case s.holds(slot, e.Worker, e.Token):
 		s.accept(slot, e)
 	case endedBy(&slot.row, e), slot.previous != nil && *slot.previous == accepted{e.Worker, e.Token, e.Outcome}:

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/engine/clock"
 	"github.com/carillon-scheduler/carillon/loadtest/sim/dice"
 	"github.com/carillon-scheduler/carillon/loadtest/sim/simetcd"
 	"github.com/carillon-scheduler/carillon/loadtest/sim/simnet"
@@ -249,6 +250,7 @@ func (w *world) fault(d dice.Dice, at time.Duration) step {
 			if d.For("little").Chance(0.5) {
 				by /= 12
 			}
+			w.skewed = max(w.skewed, min(by.Abs(), clock.UnfitSkew)) // a node that starts so goes by it, up to there
 			return breaks(last(5*second, 60*second), fmt.Sprintf("the clock of %s is set by %s", n.name, by.Round(time.Millisecond)), func() { n.clock.step(by) }, func() { n.clock.set(0) })
 		}},
 		{2, "the database's clock is wrong", func() step {
