@@ -282,6 +282,21 @@ func TestARepeatOfAnAcceptedResultIsAcknowledgedOnceTheSlotIsClaimedAgain(t *tes
 		if len(acks) != 3 || len(r.late) > 0 {
 			t.Errorf("with held commits %v: %d answers, late results %+v", hold, len(acks), r.late)
 		}
+		// The same by what the next owner has loaded.
+		r.create(r.newJob("loaded", job.Schedule{Kind: job.KindImmediate}))
+		b := find[Assign](r)
+		r.finish(b, job.OutcomeFailed)
+		r.restart()
+		r.said = nil
+		r.step(Result{Worker: b.Worker, Token: b.Token, Outcome: job.OutcomeFailed})
+		r.workers.Join(b.Worker, []string{"h"}, 4, 4, r.now.Add(r.cfg.Lease))
+		r.sleep(2 * time.Second)
+		r.step(Result{Worker: b.Worker, Token: b.Token, Outcome: job.OutcomeFailed})
+		for _, ack := range takeAll[Ack](r) {
+			if !ack.Accepted {
+				t.Errorf("with held commits %v: the next owner refused: %+v", hold, ack)
+			}
+		}
 		// Another outcome of the same attempt is none that was accepted.
 		r.step(Result{Worker: a.Worker, Token: a.Token, Outcome: job.OutcomeSucceeded})
 		if find[Ack](r).Accepted {

@@ -395,6 +395,7 @@ func (e Result) apply(s *Shard) {
 		// Its own result again, since the answer was lost or is still to come: it is
 		// answered after the write that may be under way. The slot may have been claimed
 		// again meanwhile.
+		slot.previous = &accepted{e.Worker, e.Token, e.Outcome}
 		slot.messages = append(slot.messages, Ack{Worker: e.Worker, Token: e.Token, Accepted: true})
 		s.markDirty(slot)
 	case s.acceptsLate(&slot.row, e):
