@@ -109,8 +109,8 @@ type Batch struct {
 }
 
 // ShardBatch is the part of a batch that belongs to one shard. The lists are
-// applied in the order of the fields. A row of the backlog or of the dead letters
-// is put only if its slot then stands as the row says, in its state and (in the
+// applied in the order of the fields. An attempt is put only if its slot is there, and a row of the
+// backlog or of the dead letters only if its slot then stands as the row says, in its state and (in the
 // backlog) with its trigger and the instant from which it may run: one whose slot
 // was not written leaves nothing behind.
 type ShardBatch struct {

@@ -91,11 +91,11 @@ func (h *history) answered(who string, a *carillonv1.ResultAck) {
 	}
 	accepted := a.GetVerdict() == carillonv1.ResultVerdict_RESULT_VERDICT_ACCEPTED
 	if op.end != 0 {
-		// The answer to what is told twice must be the same. The next owner may not know of a
-		// failure any more, once the slot was claimed again: that changes nothing.
-		if op.accepted != accepted && (op.success || op.epoch == a.GetEpoch()) {
-			h.w.wrong("%s was told of attempt %d of %v that its result was %s by epoch %d, and before that it was %s by epoch %d, of a success: %v",
-				who, op.attempt, n, verdict(accepted), a.GetEpoch(), verdict(op.accepted), op.epoch, op.success)
+		// The answer to what is told twice must be the same. Of a failure an owner may not know any
+		// more, once the slot was claimed again: that changes nothing.
+		if op.accepted != accepted && op.success {
+			h.w.wrong("%s was told of attempt %d of %v that its result was %s by epoch %d, and before that it was %s by epoch %d",
+				who, op.attempt, n, verdict(accepted), a.GetEpoch(), verdict(op.accepted), op.epoch)
 		}
 		return
 	}

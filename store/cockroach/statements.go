@@ -66,8 +66,9 @@ const (
 		RETURNING s.shard, s.fire_time, s.uid`
 
 	insertAttempts = `INSERT INTO attempts (shard, fire_time, uid, attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late, log)
-		SELECT * FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT4[], $5::TEXT[], $6::INT8[], $7::INT8[], $8::INT8[], $9::INT8[], $10::INT2[],
-			$11::TEXT[], $12::TEXT[], $13::TEXT[], $14::TEXT[]) ON CONFLICT DO NOTHING`
+		SELECT u.* FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT4[], $5::TEXT[], $6::INT8[], $7::INT8[], $8::INT8[], $9::INT8[], $10::INT2[],
+			$11::TEXT[], $12::TEXT[], $13::TEXT[], $14::TEXT[]) AS u (shard, fire_time, uid, attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late, log)
+		JOIN slots s ON s.shard = u.shard AND s.fire_time = u.fire_time AND s.uid = u.uid ON CONFLICT DO NOTHING`
 	setLates = `UPDATE attempts a SET late = u.late FROM unnest($1::INT4[], $2::INT8[], $3::BYTEA[], $4::INT4[], $5::TEXT[]) AS u (shard, fire_time, uid, attempt, late)
 		WHERE a.shard = u.shard AND a.fire_time = u.fire_time AND a.uid = u.uid AND a.attempt = u.attempt`
 

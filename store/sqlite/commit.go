@@ -34,7 +34,7 @@ const (
 		WHERE shard = ? AND fire_time = ? AND uid = ? AND state = ? AND attempt = ?`
 
 	insertAttempt = `INSERT INTO attempts (shard, fire_time, uid, attempt, worker, epoch, claimed_at, started_at, ended_at, outcome, error_code, error_text, late, log)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14 FROM slots WHERE shard = ?1 AND fire_time = ?2 AND uid = ?3 ON CONFLICT DO NOTHING`
 	setLate = `UPDATE attempts SET late = ? WHERE shard = ? AND fire_time = ? AND uid = ? AND attempt = ?`
 
 	insertBacklog = `INSERT INTO backlog (shard, waiting, handler, priority, fairness, ready_at, fire_time, uid, wake_at, check_at)

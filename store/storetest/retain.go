@@ -14,6 +14,19 @@ import (
 )
 
 var retentionTests = map[string]func(*testing.T, *world){
+	// A dead letter was redriven when its slot was just deleted: its last attempt stayed, of no slot.
+	"an attempt of a slot that is gone": func(t *testing.T, w *world) {
+		j := w.recurring(1, "j")
+		w.create(j)
+		gone := claimed(w.slot(&j, w.at), w.owned[1].Proof.Epoch)
+		w.commit(1, store.ShardBatch{
+			Updates:  []store.SlotUpdate{{Slot: gone, FromState: job.Dead, FromAttempt: 1}},
+			Attempts: []store.SlotAttempt{{Key: gone.Key, Attempt: job.Attempt{Number: 1, Worker: "w", Outcome: job.OutcomeFailed}}},
+		})
+		if tries := w.audit(1).Attempts; len(tries) > 0 {
+			t.Errorf("there are attempts of a slot that isn't: %+v", tries)
+		}
+	},
 	"old slots are read in order, page by page": func(t *testing.T, w *world) {
 		a, b := w.recurring(1, "a"), w.recurring(1, "b")
 		b.Policies.Retention = time.Hour

@@ -245,6 +245,9 @@ func (w *writer) notWritten(slot *job.Slot) {
 
 func (w *writer) insertAttempt(r *store.SlotAttempt) {
 	w.statements++
+	if _, there := w.slots.get(r.Key); !there {
+		return
+	}
 	a := r.Attempt
 	w.attempts.insert(attemptKey{r.Key, a.Number}, &a)
 }
