@@ -34,7 +34,8 @@ type split struct {
 	*solo.Coordinator
 	self      int
 	addresses []string
-	wrong     bool // it says that every shard is the other's
+	wrong     bool                    // it says that every shard is the other's
+	changes   chan coordinator.Change // what it says later
 }
 
 func (c *split) mine(id int) bool { return id%2 == c.self }
@@ -45,8 +46,14 @@ func (c *split) Run(ctx context.Context, changes chan<- coordinator.Change) erro
 			changes <- coordinator.Change{Shard: shard.ID(id), Kind: coordinator.Take, Rev: 1}
 		}
 	}
-	<-ctx.Done()
-	return nil
+	for {
+		select {
+		case c := <-c.changes:
+			changes <- c
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 func (c *split) member(i int) coordinator.Member {
@@ -211,6 +218,57 @@ func TestACreateNeedsNoOwner(t *testing.T) {
 			t.Errorf("%d jobs named %s", n, j.GetName())
 		}
 	})
+}
+
+// holding is a store whose next commit of a new job waits.
+type holding struct {
+	store.Store
+	held  chan struct{} // a commit waits
+	until chan struct{}
+	once  sync.Once
+}
+
+func (h *holding) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
+	for i := range b.Shards {
+		if len(b.Shards[i].Creates) > 0 {
+			h.once.Do(func() { close(h.held); <-h.until })
+		}
+	}
+	return h.Store.Commit(ctx, b)
+}
+
+// A node lost a shard while it stored a job of it, and then stored the job by the inbox: as the same
+// job, so that what it had begun counted as done, and what was to run at once ran twice.
+func TestACreateWhoseOwnerLostTheShardIsDoneOnce(t *testing.T) {
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "carillon.db"))
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	way := &holding{Store: db, held: make(chan struct{}), until: make(chan struct{})}
+	knows := &split{Coordinator: solo.New("n0", 8, 1), addresses: []string{"", ""}, changes: make(chan coordinator.Change)}
+	n := startNode(t, way, "n0", knows, func(cfg *controlplane.Config) { knows.addresses[0] = cfg.GRPC.Addr().String() })
+	name := jobAt(0, "now")
+	id := shard.Of("default", name, 8)
+	go func() {
+		<-way.held
+		knows.changes <- coordinator.Change{Shard: id, Kind: coordinator.Drop, Rev: 1}
+	}()
+	req := job(name, "h", scheduleNow())
+	req.RequestId = "r"
+	created := n.create(req)
+	close(way.until) // what was begun is written, and then the shard comes back
+	knows.changes <- coordinator.Change{Shard: id, Kind: coordinator.Take, Rev: 2}
+	var inbox int
+	n.eventually("the inbox is empty", func() bool {
+		a, err := db.Audit(t.Context(), id)
+		must(t, err)
+		inbox = len(a.Inbox)
+		return inbox == 0 && len(a.Slots) > 0
+	})
+	a, err := db.Audit(t.Context(), id)
+	must(t, err)
+	if len(a.Jobs) != 1 || len(a.Slots) != 1 || a.Jobs[0].UID.String() != created.GetUid() {
+		t.Errorf("%d jobs, %d slots; created was %s: %+v", len(a.Jobs), len(a.Slots), created.GetUid(), a.Jobs)
+	}
 }
 
 // countNamed counts the jobs of a name, live and ended.

@@ -52,7 +52,13 @@ func (s jobService) CreateJob(ctx context.Context, req *carillonv1.CreateJobRequ
 		if resp, err := s.createAtOwner(ctx, &j, req); resp != nil || err != nil {
 			return resp, err
 		}
-		stored, existing, err = s.node.CreateByInbox(ctx, j)
+		// What this node has tried before may still be written, if it lost the shard while it did:
+		// as another job, of which there can be one by the name, and not as the same one once more.
+		tried := j.UID
+		j.UID = newUID()
+		if stored, existing, err = s.node.CreateByInbox(ctx, j); existing != nil && existing.UID == tried {
+			stored, existing = existing, nil
+		}
 	}
 	if err != nil {
 		return nil, s.toStatus(ctx, "create job", err)
@@ -168,6 +174,8 @@ func (s jobService) createAll(ctx context.Context, jobs []job.Job, made []*job.J
 	return resp, nil
 }
 
+func newUID() job.UID { return job.UID(uuid.Must(uuid.NewV7())) }
+
 // newJob checks a create and completes it: name, uid, shard, defaults. prefix
 // stands before the names of fields. A repeat of a request that can't be met any more
 // returns the job that it made when it could.
@@ -200,7 +208,7 @@ func (s jobService) newJob(ctx context.Context, prefix string, req *carillonv1.C
 	}
 	j.Namespace, j.RequestID = ns, req.GetRequestId()
 	j.Name = s.jobName(ns, req.GetJobId(), req.GetRequestId())
-	j.UID = job.UID(uuid.Must(uuid.NewV7()))
+	j.UID = newUID()
 	j.Shard = shard.Of(ns, j.Name, s.shards)
 	j.RequestHash = j.Hash() // before what depends on the time, and on the calendars' versions
 	field := prefix + "job.schedule"
