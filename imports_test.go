@@ -132,6 +132,7 @@ var law = map[string]struct {
 		"proto/carillon/v1", "shard", "store", "workersdk"}, others: []string{"go.etcd.io/etcd/client/v3", "google.golang.org/grpc", "google.golang.org/protobuf", "github.com/anishathalye/porcupine"}},
 	"loadtest/sim/dice":    {},
 	"loadtest/sim/replay":  {},
+	"loadtest/sim/guards":  {},
 	"loadtest/sim/simnet":  {ours: []string{"loadtest/sim/dice"}},
 	"loadtest/sim/simetcd": {ours: []string{"loadtest/sim/dice", "loadtest/sim/simnet"}, others: []string{"go.etcd.io/etcd/api/v3", "go.etcd.io/etcd/client/v3", "google.golang.org/grpc"}},
 	"loadtest/sim/model":   {ours: []string{"store", "store/storekit", "job", "shard"}},
