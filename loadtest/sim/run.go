@@ -26,7 +26,7 @@ type result struct {
 	Coverage map[string]int `json:",omitempty"`
 	Steps    int
 	lines    []line
-	texts    []string // of the steps
+	picture  string
 }
 
 // play plays one seed in a bubble of its own.
@@ -60,11 +60,11 @@ func (w *world) run(keep []int, r *result) {
 		return
 	}
 	w.clients = append(w.clients, c)
+	watched, seen := w.watch()
 	steps := w.plan()
 	r.Steps = len(steps)
 	var under sync.WaitGroup
 	for i, s := range steps {
-		r.texts = append(r.texts, fmt.Sprintf("%3d  %8.3fs  %s", i, s.at.Seconds(), s.text))
 		if keep != nil && !slices.Contains(keep, i) {
 			continue
 		}
@@ -76,6 +76,9 @@ func (w *world) run(keep []int, r *result) {
 	under.Wait()
 	w.heal()
 	time.Sleep(runFor - readAfter - time.Since(w.tracer.began))
+	<-watched
+	seen.started(w)
+	r.picture = seen.draw()
 	w.judge()
 	w.end()
 }

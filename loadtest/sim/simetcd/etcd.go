@@ -80,6 +80,13 @@ func (e *Etcd) Start() {
 	}
 }
 
+// Serves reports whether it answers.
+func (e *Etcd) Serves() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.up == nil
+}
+
 // Wipe loses all data: revisions begin anew.
 func (e *Etcd) Wipe() {
 	e.mu.Lock()
