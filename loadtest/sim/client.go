@@ -32,8 +32,10 @@ type client struct {
 	process *simnet.Process
 	conns   []*grpc.ClientConn // one to each node
 
-	mu   sync.Mutex // guards what follows
-	made []string   // names of jobs that it tried to create
+	mu        sync.Mutex // guards what follows
+	made      []string   // names of jobs that it tried to create
+	recurring []string   // of these, those that recur
+	each      []string   // of these, those that do so each second
 }
 
 func (w *world) newClient(name string) (*client, error) {
@@ -86,18 +88,36 @@ func (c *client) anyJob(d dice.Dice) string {
 	return parent + "/jobs/" + c.made[d.For("job").N(len(c.made))]
 }
 
-func (c *client) names(name string) {
+// recurringJob is most often one that recurs.
+func (c *client) recurringJob(d dice.Dice) string {
+	c.mu.Lock()
+	recurring := slices.Clone(c.recurring)
+	c.mu.Unlock()
+	if len(recurring) == 0 || d.For("any").Chance(0.2) {
+		return c.anyJob(d)
+	}
+	return parent + "/jobs/" + recurring[d.For("recurring").N(len(recurring))]
+}
+
+func (c *client) names(name string, j *carillonv1.Job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !slices.Contains(c.made, name) {
 		c.made = append(c.made, name)
+	}
+	switch j.GetSchedule().GetKind().(type) {
+	case *carillonv1.Schedule_Cron, *carillonv1.Schedule_Interval:
+		c.recurring = append(c.recurring, name)
+	}
+	if often(j) {
+		c.each = append(c.each, name)
 	}
 }
 
 // create creates a job, and notes for the verdict whether that is certain.
 func (c *client) create(ctx context.Context, d dice.Dice, name string) {
 	req := &carillonv1.CreateJobRequest{Parent: parent, JobId: name, Job: c.w.newJob(d), RequestId: "create-" + name + fmt.Sprintf("-%x", uint64(d)), AllowUnregisteredHandler: true}
-	c.names(name)
+	c.names(name, req.GetJob())
 	resp, err := carillonv1.NewJobServiceClient(c.any(d)).CreateJob(ctx, req)
 	c.tell("create "+name+" "+kindOf(req.GetJob()), err)
 	c.ledger(resp.GetJob(), err)
@@ -138,8 +158,9 @@ func (c *client) createMany(ctx context.Context, d dice.Dice, name string) {
 	for i := range 2 + d.For("count").N(4) {
 		of := d.For("one").At(uint64(i))
 		id := fmt.Sprintf("%s-%d", name, i)
-		c.names(id)
-		batch.Requests = append(batch.Requests, &carillonv1.CreateJobRequest{JobId: id, Job: c.w.newJob(of), RequestId: "batch-" + id, AllowUnregisteredHandler: true})
+		j := c.w.newJob(of)
+		c.names(id, j)
+		batch.Requests = append(batch.Requests, &carillonv1.CreateJobRequest{JobId: id, Job: j, RequestId: "batch-" + id, AllowUnregisteredHandler: true})
 	}
 	resp, err := carillonv1.NewJobServiceClient(c.any(d)).BatchCreateJobs(ctx, batch)
 	c.tell("create a batch "+name, err)
@@ -156,9 +177,10 @@ func (c *client) createStream(ctx context.Context, d dice.Dice, name string) {
 	stream, err := carillonv1.NewJobServiceClient(c.any(d)).StreamCreateJobs(ctx)
 	for i := 0; err == nil && i < 2+d.For("count").N(4); i++ {
 		id := fmt.Sprintf("%s-%d", name, i)
-		c.names(id)
+		j := c.w.newJob(d.For("one").At(uint64(i)))
+		c.names(id, j)
 		err = stream.Send(&carillonv1.StreamCreateJobsRequest{Create: &carillonv1.CreateJobRequest{Parent: parent, JobId: id,
-			Job: c.w.newJob(d.For("one").At(uint64(i))), RequestId: "stream-" + id, AllowUnregisteredHandler: true}})
+			Job: j, RequestId: "stream-" + id, AllowUnregisteredHandler: true}})
 	}
 	if err == nil {
 		err = stream.CloseSend()
@@ -247,32 +269,22 @@ func (c *client) discard(ctx context.Context, d dice.Dice) {
 	c.tell("discard "+slotName0(name), err)
 }
 
+// backfill asks for a past range, most often of a job that recurs.
 func (c *client) backfill(ctx context.Context, d dice.Dice) {
-	name := c.anyJob(d)
+	name := c.recurringJob(d)
 	now := time.Now().Truncate(time.Second)
 	from := now.Add(-d.For("from").Between(20*time.Second, 2*time.Minute)).Truncate(time.Second)
-	_, err := carillonv1.NewGapServiceClient(c.any(d)).BackfillJob(ctx, &carillonv1.BackfillJobRequest{Name: name, FromTime: timestamppb.New(from),
+	resp, err := carillonv1.NewGapServiceClient(c.any(d)).BackfillJob(ctx, &carillonv1.BackfillJobRequest{Name: name, FromTime: timestamppb.New(from),
 		ToTime: timestamppb.New(from.Add(d.For("length").Between(2*time.Second, 15*time.Second).Truncate(time.Second))), RateLimit: int32(d.For("rate").N(10)), Reason: "as planned"})
 	c.tell("backfill "+shortJob(name), err)
+	if gap := resp.GetGap().GetName(); gap != "" && d.For("after all").Chance(0.3) {
+		c.cancelBackfill(ctx, d, gap)
+	}
 }
 
-// gap does something with an open gap.
-func (c *client) gap(ctx context.Context, d dice.Dice) {
-	gaps := carillonv1.NewGapServiceClient(c.any(d))
-	resp, err := gaps.ListGaps(ctx, &carillonv1.ListGapsRequest{})
-	if err != nil || len(resp.GetGaps()) == 0 {
-		c.tell("find a gap", err)
-		return
-	}
-	name := resp.GetGaps()[d.For("gap").N(len(resp.GetGaps()))].GetName()
-	if d.For("what").Chance(0.5) {
-		_, err = gaps.CancelBackfill(ctx, &carillonv1.CancelBackfillRequest{Name: name, Reason: "as planned"})
-		c.tell("cancel a backfill", err)
-		return
-	}
-	_, err = gaps.ChangeGapCatchUp(ctx, &carillonv1.ChangeGapCatchUpRequest{Name: name, Job: c.anyJob(d), CatchUp: catchUp(d.For("policy")), Reason: "as planned"})
-	c.tell("change how a gap is made up for", err)
-}
+// endedStates are those of slots that a client comes across too seldom.
+var endedStates = []carillonv1.SlotState{carillonv1.SlotState_SLOT_STATE_CANCELLED, carillonv1.SlotState_SLOT_STATE_EXPIRED,
+	carillonv1.SlotState_SLOT_STATE_SKIPPED, carillonv1.SlotState_SLOT_STATE_DISCARDED}
 
 // explain asks why a slot is where it is.
 func (c *client) explain(ctx context.Context, d dice.Dice) {
@@ -285,11 +297,19 @@ func (c *client) explain(ctx context.Context, d dice.Dice) {
 	case 2:
 		name = c.slot(ctx, d, carillonv1.SlotState_SLOT_STATE_READY, carillonv1.SlotState_SLOT_STATE_RUNNING)
 	case 3:
-		name = c.slot(ctx, d)
+		if of := d.For("state").N(8); of < len(endedStates) {
+			name = c.slot(ctx, d, endedStates[of])
+		} else {
+			name = c.slot(ctx, d)
+		}
 	}
 	if name == "" {
 		return
 	}
+	c.explainSlot(ctx, d, name)
+}
+
+func (c *client) explainSlot(ctx context.Context, d dice.Dice, name string) {
 	resp, err := carillonv1.NewSlotServiceClient(c.any(d)).ExplainSlot(ctx, &carillonv1.ExplainSlotRequest{Name: name})
 	c.tell("explain "+slotName0(name), err)
 	if err == nil && len(resp.GetReasons()) == 0 {
@@ -378,7 +398,11 @@ func (w *world) newJob(d dice.Dice) *carillonv1.Job {
 	case k < 74:
 		cron("0 0 29 2 *")
 	default:
-		s.Kind = &carillonv1.Schedule_Interval{Interval: &carillonv1.IntervalSchedule{Every: seconds("every", 3, 40)}}
+		every := seconds("every", 3, 40)
+		if some("often", 0.2) {
+			every = durationpb.New(time.Second) // there is much to make up for
+		}
+		s.Kind = &carillonv1.Schedule_Interval{Interval: &carillonv1.IntervalSchedule{Every: every}}
 	}
 	w.covered("schedule " + fmt.Sprintf("%T", s.Kind)[len("*carillonv1.Schedule_"):])
 	if recurs {

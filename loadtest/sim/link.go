@@ -39,6 +39,7 @@ func (l *link) Commit(ctx context.Context, b store.Batch) (store.Outcome, error)
 	err := l.call(ctx, "commit", ids, func() (err error) {
 		out, err = l.database.kept.Commit(context.WithoutCancel(ctx), b)
 		l.database.w.committed(l.process, &b, out, err)
+		l.database.w.gapsMade(&b, err)
 		return err
 	}, func() { b = cloned(b) })
 	if err != nil {

@@ -19,6 +19,10 @@ var program options
 func TestMain(m *testing.M) {
 	program.register(flag.CommandLine)
 	flag.Parse()
+	if how := os.Getenv(fakeChild); how != "" && program.child {
+		beFakeChild(how)
+		return
+	}
 	if !asked(flag.CommandLine) {
 		os.Exit(m.Run())
 	}
@@ -61,6 +65,21 @@ func runChild(m *testing.M) int {
 		return 2
 	}
 	return m.Run()
+}
+
+// TestSeeds plays a few seeds in a build that leaves choices to chance: no run of one is the same as another.
+func TestSeeds(t *testing.T) {
+	for seed := uint64(1); seed <= 8; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := play(t, seed, settings{})
+			for _, w := range r.Wrong {
+				t.Error(w)
+			}
+			if t.Failed() {
+				t.Logf("\n%s", r.picture)
+			}
+		})
+	}
 }
 
 // TestPlay is the program's child; without its flag it does nothing.

@@ -34,6 +34,7 @@ type world struct {
 	hosts    []*host // of workers
 	clients  []*client
 	history  *history
+	gaps     bell
 	healed   atomic.Bool   // no faults any more
 	skewed   time.Duration // how far the database's clock is off at most
 
