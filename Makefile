@@ -126,6 +126,24 @@ failover: build ## Break clusters under load, for about an hour; goes on where i
 	status=0; $(BIN)/failover --carillon $(BIN)/carillon --results $(BIN)/failover.jsonl $(FAILOVER_FLAGS) || status=$$?; \
 	$(BIN)/failover --results $(BIN)/failover.jsonl table; exit $$status
 
+.PHONY: sim
+sim: $(BIN)/sim ## Play a cluster's disasters in simulated time, seed by seed (SEED=1 RUNS=1000 SIM_FLAGS="-sim.coverage").
+	$(BIN)/sim -sim.seed $(SEED) -sim.runs $(RUNS) $(SIM_FLAGS)
+SEED ?= 1
+RUNS ?= 1000
+
+.PHONY: sim-long
+sim-long: $(BIN)/sim ## Play 100,000 seeds; goes on where it ended (LONG_RUNS=100000). bin/sim-long.jsonl has the results.
+	$(BIN)/sim -sim.runs $(LONG_RUNS) -sim.results $(BIN)/sim-long.jsonl -sim.coverage $(SIM_FLAGS)
+LONG_RUNS ?= 100000
+
+# A simulation is a test's binary in which the runtime leaves nothing to chance. It is always built: the go
+# command knows best whether anything has changed.
+.PHONY: $(BIN)/sim
+$(BIN)/sim:
+	$(GO) run ./loadtest/sim/replay $(BIN)/replay
+	$(GO) test -c -tags replay -overlay $(BIN)/replay/overlay.json -o $@ ./loadtest/sim
+
 .PHONY: clean
 clean: ## Remove what was built.
 	rm -rf $(BIN) $(TOOLS)

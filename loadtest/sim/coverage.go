@@ -103,6 +103,7 @@ var must = []string{
 	"overlap OVERLAP_MODE_QUEUE",
 	"overlap OVERLAP_MODE_REPLACE",
 	"overlap OVERLAP_MODE_SKIP",
+	"reason REASON_CODE_BACKFILL_PENDING",
 	"reason REASON_CODE_CANCELLED",
 	"reason REASON_CODE_DEAD_LETTERED",
 	"reason REASON_CODE_DISCARDED",
@@ -166,9 +167,8 @@ var must = []string{
 
 // neverReasons are those that no explanation gives in a simulation, and why.
 var neverReasons = map[string]string{
-	"REASON_CODE_UNSPECIFIED":      "it is never given",
-	"REASON_CODE_JOB_QUARANTINED":  "a job is set aside if its row can't be used, and no row is ever spoiled here",
-	"REASON_CODE_BACKFILL_PENDING": "a gap is filled in less time than an explanation takes to read the job and the slot",
+	"REASON_CODE_UNSPECIFIED":     "it is never given",
+	"REASON_CODE_JOB_QUARANTINED": "a job is set aside if its row can't be used, and no row is ever spoiled here",
 }
 
 // unhit lists what must have happened and hasn't.

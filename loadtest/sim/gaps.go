@@ -3,12 +3,14 @@ package sim
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/loadtest/checker"
 	"github.com/carillon-scheduler/carillon/loadtest/sim/dice"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 	"github.com/carillon-scheduler/carillon/shard"
@@ -21,6 +23,8 @@ type bell struct {
 	mu   sync.Mutex    // guards what follows
 	rung chan struct{} // closed by the next ring; nil: nobody waits
 	last madeGap
+	// changed are the uids of jobs of which a person changed how a gap is made up for.
+	changed map[string]bool
 }
 
 // madeGap is a gap of a shard.
@@ -58,16 +62,44 @@ func (b *bell) wait(ctx context.Context) (madeGap, bool) {
 	}
 }
 
-// gapsMade rings if a batch that was written has a gap.
+// gapsMade rings if a batch that was written has a gap, and notes what persons changed.
 func (w *world) gapsMade(b *store.Batch, err error) {
+	if err != nil {
+		return
+	}
 	for i := range b.Shards {
 		for _, g := range b.Shards[i].GapPuts {
-			if err == nil && g.Options.RequestedAt == 0 {
+			if g.Options.RequestedAt == 0 {
 				w.gaps.ring(madeGap{b.Shards[i].Proof.Shard, g.Key.To, g.Key.To.Sub(g.From)})
 			}
 		}
+		for _, g := range b.Shards[i].GapChanges {
+			w.gaps.change(g.Options.CatchUp)
+		}
 	}
 }
+
+func (b *bell) change(of map[string]job.CatchUp) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.changed == nil {
+		b.changed = map[string]bool{}
+	}
+	for uid := range of {
+		b.changed[uid] = true
+	}
+}
+
+// asked reports whether a fault is none, as a person asked for it: the checker knows of the jobs' own
+// policies only, and a gap that is filled says no longer how.
+func (b *bell) asked(v checker.Violation) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return v.Invariant == leftOut && b.changed[v.Job.String()] && strings.HasSuffix(v.Text, "of a job that leaves out nothing")
+}
+
+// leftOut is the invariant by which nothing is left out but by policy.
+const leftOut checker.Invariant = 17
 
 // often reports whether a job fires so often that a gap owes much of it.
 func often(j *carillonv1.Job) bool {

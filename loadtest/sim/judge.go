@@ -20,6 +20,9 @@ func (w *world) judge() {
 	}
 	w.mu.Unlock()
 	for _, v := range checker.Check(h) {
+		if w.gaps.asked(v) {
+			continue
+		}
 		w.wrong("%s (%s)", v, w.slotText(job.SlotKey{FireTime: v.Fire, UID: v.Job}))
 	}
 }

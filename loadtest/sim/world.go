@@ -94,7 +94,7 @@ func newShape(d dice.Dice) shape {
 	s := shape{
 		shards: 2 + d.For("shards").N(3),
 		bounds: bounds{
-			ready: 2 + d.For("ready").N(12), chunk: 1 + d.For("chunk").N(20), page: 2 + d.For("page").N(10), once: 2 + d.For("once").N(6), line: 1 + d.For("line").N(6),
+			ready: 2 + d.For("ready").N(12), chunk: 1 + d.For("chunk").N(20)/dice.Pick(d.For("little"), 1, 8), page: 2 + d.For("page").N(10), once: 2 + d.For("once").N(6), line: 1 + d.For("line").N(6),
 			window: d.For("window").Between(15*time.Second, time.Minute), lag: d.For("lag").Between(5*time.Second, 30*time.Second),
 		},
 	}
