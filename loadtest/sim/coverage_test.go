@@ -8,14 +8,15 @@ import (
 )
 
 func TestWhatMustHappenIsInOrder(t *testing.T) {
-	if !slices.IsSorted(must) || len(slices.Compact(slices.Clone(must))) != len(must) {
+	all := slices.Sorted(slices.Values(slices.Concat(must, rare)))
+	if !slices.IsSorted(must) || !slices.IsSorted(rare) || len(slices.Compact(all)) != len(must)+len(rare) {
 		t.Error("it isn't sorted, or has something twice")
 	}
 }
 
 func TestEachReasonMustHappenOrCannot(t *testing.T) {
 	for _, name := range carillonv1.ReasonCode_name {
-		if _, never := neverReasons[name]; slices.Contains(must, "reason "+name) == never {
+		if _, never := neverReasons[name]; slices.Contains(slices.Concat(must, rare), "reason "+name) == never {
 			t.Errorf("%s must happen, or it says why it doesn't: one of both", name)
 		}
 	}
@@ -27,8 +28,10 @@ func TestWhatIsUnhit(t *testing.T) {
 		coverage[what] = 1
 	}
 	coverage[must[1]] = 0
-	if got := unhit(coverage); !slices.Equal(got, must[:2]) {
-		t.Errorf("got %v", got)
+	for seeds, want := range map[int][]string{enoughSeeds - 1: nil, enoughSeeds: must[:2], manySeeds: slices.Concat(must[:2], rare)} {
+		if got := unhit(coverage, seeds); !slices.Equal(got, want) {
+			t.Errorf("of %d seeds: got %v", seeds, got)
+		}
 	}
 }
 

@@ -74,12 +74,21 @@ func (d *driver) fail(ctx context.Context, tries []steps, kind string) ([]bool, 
 	return failed, errors.Join(errs...)
 }
 
-// shrink takes steps away, first many and then few at a time, as long as what is left fails. It tries
-// several at a time. If that ends by an error, it returns the fewest that it has found.
+// shrink takes steps away as long as what is left fails, until none of those that are left can be missed. It
+// tries several at a time. If that ends by an error, it returns the fewest that it has found.
 func shrink(all steps, width int, fail func([]steps) ([]bool, error)) steps {
-	least := all
-	for size := max(1, len(least)/2); len(least) > 0; size = max(1, size/2) {
-		before := len(least)
+	for {
+		least, err := shrinkOnce(all, width, fail)
+		if err != nil || len(least) == len(all) {
+			return least
+		}
+		all = least
+	}
+}
+
+// shrinkOnce takes steps away, first many and then few at a time.
+func shrinkOnce(least steps, width int, fail func([]steps) ([]bool, error)) (steps, error) {
+	for size := (len(least) + 1) / 2; size > 0; size /= 2 {
 		for at := 0; at < len(least); {
 			var tries []steps
 			for i := at; i < len(least) && len(tries) < width; i += size {
@@ -87,7 +96,7 @@ func shrink(all steps, width int, fail func([]steps) ([]bool, error)) steps {
 			}
 			failed, err := fail(tries)
 			if err != nil {
-				return least
+				return least, err
 			}
 			i := slices.Index(failed, true)
 			if i < 0 {
@@ -97,11 +106,8 @@ func shrink(all steps, width int, fail func([]steps) ([]bool, error)) steps {
 			least = tries[i]
 			at += i * size // those before are needed
 		}
-		if size == 1 && len(least) == before {
-			break // none of those that are left can be missed
-		}
 	}
-	return least
+	return least, nil
 }
 
 // kindWords is how many words tell what kind of fault a text is about.

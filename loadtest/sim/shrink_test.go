@@ -45,7 +45,7 @@ func TestShrinkFindsTheStepsThatAreNeeded(t *testing.T) {
 			if got == nil || !slices.Equal(got, needed) {
 				t.Errorf("by %d at a time: got %v, want %v", width, got, needed)
 			}
-			if plays > 200 {
+			if plays > 250 {
 				t.Errorf("by %d at a time: %d plays for %v", width, plays, needed)
 			}
 		}

@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 	switch err := runDriver(); {
 	case errors.Is(err, errFailed):
 		os.Exit(1)
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "sim: interrupted")
+		os.Exit(1)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "sim:", err)
 		os.Exit(1)
