@@ -73,9 +73,6 @@ func (c *client) tell(what string, err error) codes.Code {
 	return code
 }
 
-// refusals are the codes with which a node says that it did nothing.
-var refusals = []codes.Code{codes.InvalidArgument, codes.AlreadyExists, codes.FailedPrecondition, codes.NotFound, codes.ResourceExhausted, codes.OutOfRange}
-
 func (c *client) any(d dice.Dice) *grpc.ClientConn { return c.conns[d.For("node").N(len(c.conns))] }
 
 // anyJob is a name that was created, perhaps.

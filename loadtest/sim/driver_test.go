@@ -30,6 +30,11 @@ func beFakeChild(how string) {
 		panic("a fault in a child")
 	case "hangs":
 		time.Sleep(time.Hour)
+	case "takes all memory":
+		if limitMyself() != nil {
+			os.Exit(3)
+		}
+		fmt.Println(len(make([]byte, childMemory)))
 	case "says nothing":
 	case "fails":
 		fmt.Println("--- FAIL: this is why")
@@ -57,7 +62,7 @@ func TestAChildTellsItsResult(t *testing.T) {
 }
 
 func TestAChildThatEndsBadlyIsAFailedSeed(t *testing.T) {
-	for how, want := range map[string]string{"panics": "crashed: panic: a fault in a child", "says nothing": "crashed", "fails": "this is why"} {
+	for how, want := range map[string]string{"panics": "crashed: panic: a fault in a child", "takes all memory": "out of memory", "says nothing": "crashed", "fails": "this is why"} {
 		r, _, err := fake(t, how).play(t.Context(), task{seed: 7})
 		if err != nil || r.Seed != 7 || len(r.Wrong) != 1 || !strings.Contains(r.Wrong[0], want) {
 			t.Errorf("%s: got %+v, %v", how, r, err)
