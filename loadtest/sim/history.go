@@ -2,9 +2,11 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/job"
 	carillonv1 "github.com/carillon-scheduler/carillon/proto/carillon/v1"
 )
 
@@ -29,7 +31,7 @@ type attemptName struct {
 	who     string
 }
 
-// operation is one thing that a worker saw begin and end.
+// operation is the claim of an attempt, or something that a worker saw begin and end.
 type operation struct {
 	who        string
 	kind       operationKind
@@ -43,7 +45,7 @@ type operation struct {
 type operationKind int8
 
 const (
-	opAssign operationKind = iota + 1
+	opClaim operationKind = iota + 1
 	opReport
 	opRead
 )
@@ -58,12 +60,28 @@ func nameOf(t *carillonv1.AttemptToken) slotName {
 
 func (h *history) since() time.Duration { return time.Since(h.w.tracer.began) }
 
-// assigned notes that a worker was given an attempt: it was claimed at some time before.
+// claimed notes that a claim was written.
+func (h *history) claimed(who string, s *job.Slot) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := slotName{s.Key.UID.String(), int64(s.Key.FireTime)}
+	if !h.knows(n, s.Attempt) { // else its batch is sent again
+		h.slots[n] = append(h.slots[n], &operation{who: who, kind: opClaim, attempt: s.Attempt, began: h.since(), end: h.since()})
+	}
+}
+
+// knows reports whether an attempt was claimed. The caller holds mu.
+func (h *history) knows(n slotName, attempt int32) bool {
+	return slices.ContainsFunc(h.slots[n], func(o *operation) bool { return o.kind == opClaim && o.attempt == attempt })
+}
+
+// assigned notes that a worker was given an attempt.
 func (h *history) assigned(who string, a *carillonv1.Assignment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := nameOf(a.GetToken())
-	h.slots[n] = append(h.slots[n], &operation{who: who, kind: opAssign, attempt: a.GetToken().GetAttempt(), end: h.since()})
+	if n := nameOf(a.GetToken()); !h.knows(n, a.GetToken().GetAttempt()) {
+		h.w.wrong("%s was given attempt %d of %v, whose claim was not written", who, a.GetToken().GetAttempt(), n)
+	}
 }
 
 // reported notes that a worker begins to tell what came of an attempt.
@@ -111,8 +129,8 @@ func verdict(accepted bool) string {
 
 func (o *operation) String() string {
 	switch o.kind {
-	case opAssign:
-		return fmt.Sprintf("%.6f %s is given #%d", o.end.Seconds(), o.who, o.attempt)
+	case opClaim:
+		return fmt.Sprintf("%.6f %s claims #%d", o.end.Seconds(), o.who, o.attempt)
 	case opReport:
 		what := "failure"
 		if o.success {

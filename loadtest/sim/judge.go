@@ -19,6 +19,12 @@ func (w *world) judge() {
 		}
 	}
 	w.mu.Unlock()
+	for i := range h.Shards {
+		for j := range h.Shards[i].Slots {
+			s := &h.Shards[i].Slots[j]
+			w.rows[slotName{s.Key.UID.String(), int64(s.Key.FireTime)}] = *s
+		}
+	}
 	for _, v := range checker.Check(h) {
 		if w.gaps.asked(v) {
 			continue

@@ -13,7 +13,7 @@ import (
 )
 
 // A slot is an object that workers share: it is claimed by one attempt after the other, and one of
-// them ends it by a success. What workers were told of it must be explained by some order of these
+// them ends it by a success. What workers were told must be explained by some order of these
 // operations, each of which took effect at one moment between its begin and its end.
 
 // register is the state of a slot in such an order.
@@ -26,8 +26,8 @@ type register struct {
 // step says whether an operation may be next, and what the slot is then.
 func (r register) step(o *operation) (bool, register) {
 	switch o.kind {
-	case opAssign: // workers don't hear of every attempt
-		if r.done || o.attempt < r.attempt {
+	case opClaim: // one that ended before it was written is in no batch
+		if r.done || o.attempt <= r.attempt {
 			return false, r
 		}
 		r.attempt = o.attempt
@@ -68,7 +68,7 @@ func (h *history) check(rows map[slotName]job.Slot) (wrong []string) {
 			for _, o := range h.slots[n] {
 				text = append(text, o.String())
 			}
-			wrong = append(wrong, fmt.Sprintf("no order explains what workers were told of slot %d of job %s, which is %s #%d: %s",
+			wrong = append(wrong, fmt.Sprintf("no order explains what became of slot %d of job %s, which is %s #%d: %s",
 				n.fire, n.uid, rows[n].State, rows[n].Attempt, strings.Join(text, "; ")))
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 func TestWhatIsExplained(t *testing.T) {
 	given := func(attempt int32, at time.Duration) *operation {
-		return &operation{kind: opAssign, attempt: attempt, end: at}
+		return &operation{kind: opClaim, attempt: attempt, began: at, end: at}
 	}
 	told := func(attempt int32, began, end time.Duration, accepted bool) *operation {
 		return &operation{kind: opReport, attempt: attempt, success: true, began: began, end: end, accepted: accepted}
@@ -32,8 +32,8 @@ func TestWhatIsExplained(t *testing.T) {
 		"an answer that was lost, and it was written": {[]*operation{given(1, 1), told(1, 2, 0, false)}, row(job.Succeeded, 1), true},
 		"an answer that was lost, and it wasn't":      {[]*operation{given(1, 1), told(1, 2, 0, false), given(2, 9)}, row(job.Running, 2), true},
 		"an attempt after the success":                {[]*operation{given(1, 1), told(1, 2, 3, true)}, row(job.Running, 2), false},
-		"an attempt that its worker hears of late":    {[]*operation{given(2, 4), given(1, 5)}, row(job.Running, 2), true},
-		"an attempt that nobody heard of":             {[]*operation{given(1, 1)}, row(job.Ready, 2), true},
+		"claims out of order":                         {[]*operation{given(2, 4), given(1, 5)}, row(job.Running, 2), false},
+		"an attempt that ended before it was written": {[]*operation{given(1, 1)}, row(job.Cancelled, 2), true},
 		"a success of what nobody was given":          {nil, row(job.Succeeded, 1), false},
 	} {
 		if got := explained(c.operations, c.row); got != c.want {

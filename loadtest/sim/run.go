@@ -32,9 +32,10 @@ type result struct {
 // play plays one seed in a bubble of its own.
 func play(t *testing.T, seed uint64, s settings) (r result) {
 	cryptotest.SetGlobalRandom(t, seed)
+	var w *world
 	synctest.Test(t, func(t *testing.T) {
 		chance(seed)
-		w := newWorld(seed, s.verbose)
+		w = newWorld(seed, s.verbose)
 		w.tracer.live = s.live
 		w.run(s.keep, &r)
 		r.Seed = seed
@@ -42,6 +43,7 @@ func play(t *testing.T, seed uint64, s settings) (r result) {
 		r.Digest = fmt.Sprintf("%016x", digest(r.lines))
 		r.Wrong, r.Coverage = w.faults, w.coverage
 	})
+	r.Wrong = append(r.Wrong, w.history.check(w.rows)...)
 	return r
 }
 

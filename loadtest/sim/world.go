@@ -48,6 +48,7 @@ type world struct {
 	ending   []*life  // told to end, and not awaited yet
 	randoms  map[string]uint64
 	ended    map[job.UID]job.Instant
+	rows     map[slotName]job.Slot // in the end
 	pruned   []job.UID
 }
 
@@ -69,7 +70,7 @@ func newWorld(seed uint64, verbose bool) *world {
 	d := dice.New(seed)
 	w := &world{
 		seed: seed, dice: d, verbose: verbose, tracer: &tracer{began: time.Now()}, net: simnet.New(d.For("network")),
-		names: map[job.UID]string{}, uids: map[string]job.UID{}, coverage: map[string]int{}, randoms: map[string]uint64{}, ended: map[job.UID]job.Instant{},
+		names: map[job.UID]string{}, uids: map[string]job.UID{}, coverage: map[string]int{}, randoms: map[string]uint64{}, ended: map[job.UID]job.Instant{}, rows: map[slotName]job.Slot{},
 	}
 	w.shape = newShape(d.For("shape"))
 	w.history = newHistory(w)
@@ -318,6 +319,24 @@ func (w *world) batchText(s *store.ShardBatch, out *store.ShardOutcome) string {
 	}
 	for i := range s.Updates {
 		slot("→", &s.Updates[i].Slot)
+	}
+	claim := func(row *job.Slot, from int32) {
+		if _, stood := out.Slots[row.Key]; !stood && row.State == job.Running && row.Attempt != from {
+			w.history.claimed(row.Worker, row)
+		}
+	}
+	for i := range s.Creates {
+		if _, stood := out.Creates[s.Creates[i].Job.UID]; !stood {
+			for j := range s.Creates[i].Slots {
+				claim(&s.Creates[i].Slots[j], 0)
+			}
+		}
+	}
+	for i := range s.Slots {
+		claim(&s.Slots[i], 0)
+	}
+	for i := range s.Updates {
+		claim(&s.Updates[i].Slot, s.Updates[i].FromAttempt)
 	}
 	count := func(n int, what string) {
 		if n > 0 {
