@@ -396,7 +396,7 @@ func (w *world) newJob(d dice.Dice) *carillonv1.Job {
 		cron("0 0 29 2 *")
 	default:
 		every := seconds("every", 3, 40)
-		if some("often", 0.2) {
+		if some("often", 0.1) {
 			every = durationpb.New(time.Second) // there is much to make up for
 		}
 		s.Kind = &carillonv1.Schedule_Interval{Interval: &carillonv1.IntervalSchedule{Every: every}}

@@ -122,6 +122,7 @@ var noJitter = grpc.WithConnectParams(grpc.ConnectParams{
 func (w *world) dialOptions(p *simnet.Process) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), noJitter,
+		grpc.WithReadBufferSize(2 << 10), grpc.WithWriteBufferSize(2 << 10), // most of what a run allocates, else
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return w.net.Dial(ctx, p, address) }),
 	}
 }

@@ -77,11 +77,11 @@ func newWorld(seed uint64, verbose bool) *world {
 	w.etcd = simetcd.New(w.net, d.For("etcd"))
 	w.database = newDatabase(w)
 	w.database.kept = model.New(w.database.now)
-	for i := range 3 + d.For("nodes").N(3) {
+	for i := range dice.Pick(d.For("nodes"), 3, 3, 3, 3, 4, 4, 5) {
 		name := fmt.Sprintf("node-%d", i+1)
 		w.nodes = append(w.nodes, &node{w: w, name: name, clock: &hostClock{}, gen: 1})
 	}
-	for i := range 2 + d.For("workers").N(2) {
+	for i := range dice.Pick(d.For("workers"), 2, 2, 3) {
 		h := &host{w: w, name: fmt.Sprintf("worker-%d", i+1), capacity: 1 + d.For("capacity").At(uint64(i)).N(6), handlers: []string{"usual"}}
 		if i > 0 {
 			h.handlers = append(h.handlers, "rough")
