@@ -137,6 +137,10 @@ sim-long: $(BIN)/sim ## Play 100,000 seeds; goes on where it ended (LONG_RUNS=10
 	$(BIN)/sim -sim.runs $(LONG_RUNS) -sim.results $(BIN)/sim-long.jsonl -sim.coverage $(SIM_FLAGS)
 LONG_RUNS ?= 100000
 
+.PHONY: sim-guards
+sim-guards: ## Take out one guard after the other, and see that a seed of the simulation fails.
+	$(GO) test -tags guards -timeout 60m -v ./loadtest/sim/guards
+
 # A simulation is a test's binary in which the runtime leaves nothing to chance. It is always built: the go
 # command knows best whether anything has changed.
 .PHONY: $(BIN)/sim

@@ -160,7 +160,7 @@ func (w *world) behave(ctx context.Context, p *simnet.Process, t *workersdk.Task
 			}
 		}
 		return nil
-	case way < 0.08: // stuck: it ignores its context
+	case way < 0.06: // stuck: it ignores its context
 		w.covered("handler stuck")
 		time.Sleep(d.For("stuck").Between(5*time.Second, 30*time.Second))
 		return nil

@@ -15,9 +15,9 @@ import (
 
 const (
 	// chunk is how many seeds are played before it is looked whether one has failed, and most how
-	// many a guard may take: those of the standard batch.
-	chunk = 40
-	most  = 1000
+	// many a guard may take: a part of the standard batch.
+	chunk = 20
+	most  = 400
 )
 
 // TestEachGuardIsNeeded takes out one guard after the other.
