@@ -395,13 +395,17 @@ func TestThePasswordIsNowhere(t *testing.T) {
 	if out := run(url, "server"); !strings.Contains(out, "carillon migrate up") {
 		t.Errorf("a server on an empty database: %s", out)
 	}
-	if out := run(url, "migrate", "up"); !strings.Contains(out, "45 of 45") {
+	files, err := filepath.Glob("../../store/cockroach/migrations/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	if out := run(url, "migrate", "up"); !strings.Contains(out, fmt.Sprintf("%d of %d", len(files), len(files))) {
 		t.Errorf("migrate up: %s", out)
 	}
 	if out := run(url, "migrate", "down-to", "30"); !strings.Contains(out, "--yes") {
 		t.Errorf("migrate down without a confirmation: %s", out)
 	}
-	if out := run(url, "migrate", "down-to", "42", "--yes"); !strings.Contains(out, "42 of 45") {
+	if out := run(url, "migrate", "down-to", "42", "--yes"); !strings.Contains(out, fmt.Sprintf("42 of %d", len(files))) {
 		t.Errorf("migrate down: %s", out)
 	}
 	file := filepath.Join(t.TempDir(), "store")
