@@ -145,8 +145,8 @@ sim-guards: ## Take out one guard after the other, and see that a seed of the si
 # command knows best whether anything has changed.
 .PHONY: $(BIN)/sim
 $(BIN)/sim:
-	$(GO) run ./loadtest/sim/replay $(BIN)/replay
-	$(GO) test -c -tags replay -overlay $(BIN)/replay/overlay.json -o $@ ./loadtest/sim
+	$(GO) run ./loadtest/sim/replay $(TOOLS)/replay
+	$(GO) test -c -tags replay -overlay $(TOOLS)/replay/overlay.json -o $@ ./loadtest/sim
 
 .PHONY: clean
 clean: ## Remove what was built.
