@@ -342,7 +342,7 @@ func (c *client) operate(ctx context.Context, d dice.Dice) {
 		what = "drain " + node
 		_, err = cluster.DrainMember(ctx, &carillonv1.DrainMemberRequest{Name: "members/" + node})
 		// Who drains a node takes it back some time.
-		defer time.AfterFunc(d.For("for").Between(5*time.Second, 40*time.Second), func() { c.w.after(func() { c.undrain(node) }) })
+		defer time.AfterFunc(d.For("for").Between(5*time.Second, 40*time.Second), func() { c.undrain(node) })
 	case 3:
 		what = "look at the cluster"
 		_, err = cluster.ListShards(ctx, &carillonv1.ListShardsRequest{})

@@ -85,9 +85,6 @@ func (w *world) run(keep []int, r *result) {
 	w.end()
 }
 
-// after does something later, as a part of the run.
-func (w *world) after(do func()) { do() }
-
 // heal makes everything whole.
 func (w *world) heal() {
 	w.trace("heal", "all faults are over")

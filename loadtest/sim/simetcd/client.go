@@ -169,11 +169,10 @@ func (k *keepAlive) Recv() (out *etcdserverpb.LeaseKeepAliveResponse, err error)
 
 // watch is one of a client.
 type watch struct {
-	of     *remote
-	prefix string
-	out    chan clientv3.WatchResponse
-	more   chan struct{} // has room for one: something is queued
-	queue  []queued      // guarded by etcd.mu
+	of    *remote
+	out   chan clientv3.WatchResponse
+	more  chan struct{} // has room for one: something is queued
+	queue []queued      // guarded by etcd.mu
 }
 
 type queued struct {
@@ -199,10 +198,10 @@ func (w *watch) end(reason error) {
 	w.push(queued{resp: clientv3.WatchResponse{Canceled: true, CancelReason: reason.Error()}, last: true})
 }
 
-// Watch implements clientv3.Watcher.
+// Watch implements clientv3.Watcher. All keys have one prefix, so it shows all.
 func (r *remote) Watch(ctx context.Context, prefix string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	from := clientv3.OpGet(prefix, opts...).Rev()
-	w := &watch{of: r, prefix: prefix, out: make(chan clientv3.WatchResponse), more: make(chan struct{}, 1)}
+	w := &watch{of: r, out: make(chan clientv3.WatchResponse), more: make(chan struct{}, 1)}
 	go func() {
 		defer close(w.out)
 		err := r.call(ctx, "watch", func() error {
