@@ -331,7 +331,8 @@ type ConnectResponse struct {
 	// is asked for again: until then the attempt goes on under its old lease.
 	Attestations []*Attestation `protobuf:"bytes,3,rep,name=attestations,proto3" json:"attestations,omitempty"`
 	// Answers to results. A result whose answer is lost is sent again, and answered
-	// the same.
+	// the same. Only of a failure, once the slot has gone on, a node may not know any
+	// more, and call it stale: that changes nothing.
 	ResultAcks []*ResultAck `protobuf:"bytes,4,rep,name=result_acks,json=resultAcks,proto3" json:"result_acks,omitempty"`
 	// Attempts that must stop. One that is lost is made up for by the answer to the
 	// next hello; until then the attempt's results are refused.
